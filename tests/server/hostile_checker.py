@@ -14,7 +14,10 @@ class Report:
         self._found = try_all(folder / "config.json")
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": False, "found": json.loads(self._found)}
+        found = json.loads(self._found).items()
+        findings = [{"code": name, "severity": "note", "sentence": outcome} for name, outcome in found]
+        unknown = dict.fromkeys(("family", "parameters", "context_length", "vocab_size", "memory"))
+        return {"ok": False, "findings": findings, "chat_template": False, "bytes": 0, **unknown}
 
 
 if __name__ == "__main__":

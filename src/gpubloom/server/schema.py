@@ -68,7 +68,12 @@ class Writable(Schema):
         return self._ignored
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """What a stranger wrote, as a database and an answer can hold it: no NUL, no half of a character."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _refuse_unstorable(text: str) -> str:
     # PostgreSQL cannot hold NUL, and a lone surrogate has no UTF-8 form.
     if "\x00" in text:
         raise PydanticCustomError("invalid_text", "This text contains a NUL character. Remove it.")
@@ -85,11 +90,11 @@ def _single_line(text: str) -> str:
 
 
 def _storable_secret(secret: SecretStr) -> SecretStr:
-    _storable(secret.get_secret_value())
+    _refuse_unstorable(secret.get_secret_value())
     return secret
 
 
-Storable = AfterValidator(_storable)
+Storable = AfterValidator(_refuse_unstorable)
 # pydantic looks at the characters of plain texts only.
 StorableSecret = AfterValidator(_storable_secret)
 Trimmed = StringConstraints(strip_whitespace=True)

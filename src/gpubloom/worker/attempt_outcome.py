@@ -6,7 +6,7 @@ from typing import Any, Literal
 from gpubloom.agent.spec import ExitRecord
 from gpubloom.errors import UNKNOWN, is_code, read_error_line
 from gpubloom.server.jobs.states import TOP_LEVEL_KINDS, Kind, Status
-from gpubloom.server.jobs.summary import storable
+from gpubloom.server.schema import storable
 from gpubloom.worker.disk import DiskFault
 
 _LONGEST_MESSAGE = 2_000

@@ -37,8 +37,8 @@ from gpubloom.scripts.task import NEWEST_CHECKPOINT, WORK_FOLDER, ScriptTask, sc
 from gpubloom.server.jobs.files import folder_files, read_brought, was_brought
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.states import Kind
-from gpubloom.server.jobs.summary import storable
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.server.schema import storable
 from gpubloom.traincard import ControlFile
 from gpubloom.traincard.atomic_write import replace_file
 from gpubloom.traincard.number_encoding import finite_or_none, plain

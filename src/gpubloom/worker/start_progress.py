@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import Instance
 from gpubloom.providers.start_report import MOST_BYTES, Failure, StartReport, parse_start_report
-from gpubloom.server.jobs.summary import StartLine, StartStage, StartState, storable
+from gpubloom.server.jobs.summary import StartLine, StartStage, StartState
+from gpubloom.server.schema import storable
 from gpubloom.storage import StorageError
 from gpubloom.storage.layout import JobLayout
 from gpubloom.worker.remote_attempt import RemoteAttempt

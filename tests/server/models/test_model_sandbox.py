@@ -60,7 +60,22 @@ def test_a_check_that_was_taken_over_reads_only_its_own_model(
     prepare(server.settings)
     (model,) = installation.all(Model)
     assert model.check is not None
-    assert done(model.check["found"]) == {"read_own"}, model.check
+    found = {finding["code"]: finding["sentence"] for finding in model.check["findings"]}
+    assert done(found) == {"read_own"}, model.check
+
+
+def test_a_check_that_answers_something_else_fails_with_a_sentence(
+    server: Server, member: User, hub: FakeHub, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("acme/tiny", {path.name: path.read_bytes() for path in tiny_model.iterdir() if path.is_file()})
+    monkeypatch.setattr(checks, "_MODULE", "tests.server.lying_checker")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    browser = server.signed_in(member)
+    assert browser.post("/api/models", json={"source": "hub", "repository": "acme/tiny"}).status_code == 201
+    prepare(server.settings)
+    (model,) = browser.get("/api/models").json()["items"]
+    assert model["status"] == "failed"
+    assert "unreadable answer" in model["problem"]
 
 
 def test_a_download_that_was_taken_over_reaches_its_folder_and_the_hub_only(

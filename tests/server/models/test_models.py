@@ -278,3 +278,30 @@ def test_an_adapter_is_no_base_model(
     running = add_job(installation, member, status="running")
     early = browser.post(f"/api/jobs/{running.id}/base-model")
     assert (early.status_code, early.json()["code"]) == (409, "no_model_yet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", {"model_type": "\ud800\0"}),
+        ("config.json", {"model_type": "x" * 100_000, "hidden_size": 8}),
+        (
+            "tokenizer_config.json",
+            {"eos_token": "\udfff\0", "chat_template": "{{ raise_exception('\udfff') }}"},
+        ),
+    ],
+)
+def test_a_model_whose_texts_no_database_holds_is_listed_all_the_same(
+    server: Server, member: User, tiny_model: Path, tmp_path: Path, name: str, content: dict[str, Any]
+) -> None:
+    browser = server.signed_in(member)
+    model_copy = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    file = model_copy / name
+    found = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**found, **content}))
+    model = _upload(browser, model_copy)
+    assert model["status"] == "ready", model
+    listed = browser.get("/api/models")
+    assert listed.status_code == 200
+    assert len(listed.content) < 20_000
+    assert browser.get(f"/api/models/{model['id']}").status_code == 200

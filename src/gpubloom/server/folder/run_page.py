@@ -20,10 +20,9 @@ from gpubloom.server.jobs.summary import (
     StoredSummary,
     add_marks,
     read_run_report,
-    storable,
     summarize,
 )
-from gpubloom.server.schema import MetricNumber
+from gpubloom.server.schema import MetricNumber, storable
 from gpubloom.traincard import Reader, Reading, RunEvent, load_latest
 from gpubloom.traincard.improvement import improvement_of
 from gpubloom.traincard.number_encoding import encode_number, plain

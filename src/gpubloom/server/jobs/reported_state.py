@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpubloom.server.jobs.states import Status
-from gpubloom.server.jobs.summary import storable
+from gpubloom.server.schema import storable
 
 _LONGEST_MESSAGE = 2_000
 KILLED = "The process of this run ended without a report: it was killed, or its machine was lost."

@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from gpubloom.server.jobs.summary import storable
-from gpubloom.server.schema import Schema
+from gpubloom.server.schema import Schema, storable
 from gpubloom.traincard.improvement import Improvement, Verdict
 from gpubloom.traincard.number_encoding import finite_or_none, plain
 from gpubloom.traincard.samples import load_samples

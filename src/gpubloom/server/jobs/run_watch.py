@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from gpubloom.server.jobs.logs import has_output, read_output, search_output
 from gpubloom.server.jobs.schemas import LogMatches, LogPage
-from gpubloom.server.jobs.summary import Processes, storable
-from gpubloom.server.schema import Finding
+from gpubloom.server.jobs.summary import Processes
+from gpubloom.server.schema import Finding, storable
 from gpubloom.traincard import Reading, RunEvent
 from gpubloom.traincard.diagnosis import diagnose
 from gpubloom.traincard.findings import OF_DATA

@@ -17,7 +17,7 @@ from pydantic import (
     computed_field,
 )
 
-from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole
+from gpubloom.server.schema import Finding, Flag, MetricNumber, Number, Span, Tolerant, Whole, storable
 from gpubloom.traincard import RunEvent
 from gpubloom.traincard.alert_rules import ConfigRules, alerts_in
 from gpubloom.traincard.causes import CAUSES
@@ -372,11 +372,6 @@ _FROM_RUN = (
     "dropped",
     "error",
 )
-
-
-def storable(text: str) -> str:
-    """What a run wrote, as a database and an answer can hold it: no NUL, no half of a character."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def read_summary(stored: Mapping[str, Any]) -> StoredSummary:

@@ -15,6 +15,7 @@ _MODULE = "gpubloom.server.models.checks"
 # It reads small files and headers; what takes longer is a template that does not want to end.
 _SECONDS = 30
 _MEMORY_BYTES = 2 << 30
+_LONGEST_TEXT = 2_000
 
 
 class CheckFailed(Exception):
@@ -22,12 +23,26 @@ class CheckFailed(Exception):
 
 
 async def check_folder(folder: Path, policy: Policy) -> dict[str, Any]:
-    """The report of a model's folder. `policy` is the operator's BLOOM_SANDBOX."""
+    """The report of a model's folder. `policy` is the operator's BLOOM_SANDBOX.
+
+    A file may have taken the child over: of its answer counts what a report can be.
+    """
+    # The child imports this module, too.
+    from pydantic import ValidationError
+
+    from gpubloom.server.models.schemas import CheckOut
+    from gpubloom.server.schema import storable
+    from gpubloom.traincard.number_encoding import plain
+
+    request = {"folder": str(folder), "cpu_seconds": _SECONDS, "sandbox": policy}
     try:
-        request = {"folder": str(folder), "cpu_seconds": _SECONDS, "sandbox": policy}
-        return await children.answer(_MODULE, request, seconds=_SECONDS)
+        said = await children.answer(_MODULE, request, seconds=_SECONDS)
+        report = CheckOut.model_validate(plain(said, text=lambda text: storable(text)[:_LONGEST_TEXT]))
     except children.ChildFailed as error:
         raise CheckFailed(f"The check of the model did not finish. {error}") from error
+    except ValidationError as error:
+        raise CheckFailed("The check of the model sent an unreadable answer.") from error
+    return report.model_dump(mode="json")
 
 
 def main() -> None:

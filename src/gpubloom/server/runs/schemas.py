@@ -7,8 +7,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, JsonValue
 
 from gpubloom.runs.table import DEFAULT_COLUMNS, SEEDS
-from gpubloom.server.jobs.summary import storable
-from gpubloom.server.schema import Line, Schema, Text
+from gpubloom.server.schema import Line, Schema, Text, storable
 from gpubloom.traincard.number_encoding import plain
 
 MOST_VIEWS = 100
