@@ -34,6 +34,7 @@ _WEIGHTS = re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _TEXTS = {"merges.txt", "vocab.txt", "tokenizer.model", "README.md", "LICENSE", "LICENSE.txt", "NOTICE"}
 DEFAULT = "default"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 # The words by which files are told apart, the longest first.
 _SPLIT_WORDS = {
     "train": ("training", "train"),
@@ -418,7 +419,8 @@ def fetch_dataset(
         whole = folder / "whole"
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir()
-        stem = f"{repository.rpartition('/')[2]}-{part}"
+        # A README names the split.
+        stem = f"{repository.rpartition('/')[2]}-{_NOT_IN_NAMES.sub('-', part)[:100]}"
         before_joining()
         path, notes = _join(parts, whole / stem, repository)
         whole.rename(target)

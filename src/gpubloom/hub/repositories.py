@@ -176,7 +176,9 @@ def _use_egress_policy(policy: Policy, only: str | None) -> None:
 
 
 def _is_inside(path: str) -> bool:
-    """File names come from other people; none may lead out of the folder of the download."""
+    """File names come from other people; none may lead out of the folder of the download, or lack UTF-8."""
+    if path.encode("utf-8", "replace").decode() != path:
+        return False
     return not path.startswith("/") and ".." not in path.split("/") and "\0" not in path and "\\" not in path
 
 

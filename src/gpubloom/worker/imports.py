@@ -39,10 +39,12 @@ from gpubloom.server.models import service as models
 from gpubloom.server.models.checks import CheckFailed, check_folder
 from gpubloom.server.models.files import fetching_folder, own_folder
 from gpubloom.server.models.tables import Model
+from gpubloom.server.schema import storable
 from gpubloom.server.settings import Settings
 from gpubloom.server.storage import children
 from gpubloom.server.storage.fetch_process import FETCHED
 from gpubloom.server.storage.service import room_left
+from gpubloom.traincard.number_encoding import plain
 from gpubloom.traincard.retry import RetryPolicy
 from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.documents import parse_documents
@@ -537,9 +539,12 @@ class Preparations:
             return True
 
     async def _settle(self, kind: Kind, row: Any, outcome: dict[str, Any]) -> None:
+        # What strangers wrote is in it: names of files, and what is wrong with them.
+        kept = plain(outcome, text=storable)
+
         async def settled() -> None:
             async with self._database.write() as session:
-                await settle(session, kind.table, row.id, row.lease_token, outcome)
+                await settle(session, kind.table, row.id, row.lease_token, kept)
 
         # Given up, the lease expires, and a worker prepares the row again.
         with contextlib.suppress(DatabaseUnavailable):

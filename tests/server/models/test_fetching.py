@@ -132,3 +132,21 @@ def test_what_would_be_too_large_is_not_fetched(
     assert "BLOOM_USER_QUOTA_GB" in str(model["problem"])
     weights = [path for _, path, _ in hub.requests if "safetensors" in path]
     assert weights == []
+
+
+def test_a_split_and_files_with_odd_names_become_a_dataset(
+    server: Server, member: User, hub: FakeHub
+) -> None:
+    readme = 'configs: [{data_files: [{split: "../\\ud800 a", path: "*.jsonl"}]}]'
+    rows = b'{"prompt": "q", "completion": "a"}\n'
+    files = {"README.md": f"---\n{readme}\n---\n".encode(), "\udcffx.jsonl": rows, "y.jsonl": rows + b"{\n"}
+    hub.add("acme/odd", files, kind="dataset")
+    browser = server.signed_in(member)
+    asked = {"repository": "acme/odd"}
+    assert browser.post("/api/datasets/from-hub", json=asked).status_code == 201
+    prepare(server.settings)
+    listed = browser.get("/api/datasets")
+    assert listed.status_code == 200, listed.text
+    (dataset,) = listed.json()["items"]
+    assert dataset["status"] == "ready", dataset
+    assert dataset["filename"] == "odd-..---a.jsonl"
