@@ -140,3 +140,31 @@ def test_transformers_is_imported_early_only_for_models_that_need_it(
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     assert modules_for(tmp_path) == modules
+
+
+def test_a_second_ctrl_c_while_the_first_is_announced_ends_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        "def first(number, frame):\n"
+        "    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(3))\n"
+        "    print('saving')\n"
+        "signal.signal(signal.SIGINT, first)\n"
+        "print('ready')\n"
+        "while True: time.sleep(0.01)\n"
+    )
+    log = tmp_path / "output.log"
+    child = Child([str(script)], log, sys.executable)
+
+    def shown(line: str) -> None:
+        while line not in log.read_text():
+            assert child.is_alive()
+            time.sleep(0.01)
+
+    def announce() -> None:
+        shown("saving")
+        raise KeyboardInterrupt
+
+    shown("ready")
+    child.stop(announce)
+    assert child.wait() == 3

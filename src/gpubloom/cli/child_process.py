@@ -177,10 +177,11 @@ class Child:
             log.seek(self._log_start)
             return log.read().decode("utf-8", errors="replace").strip().splitlines()
 
-    def stop(self) -> None:
-        """Waits for the last checkpoint; a second Ctrl-C ends the process without it."""
+    def stop(self, announce: Callable[[], None] = lambda: None) -> None:
+        """Waits for the last checkpoint. A second Ctrl-C, also during `announce`, ends it without one."""
         self.ask_to_stop()
         try:
+            announce()
             self._process.wait(_STOP_SECONDS)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             self.ask_to_stop()

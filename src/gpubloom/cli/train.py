@@ -329,10 +329,7 @@ def _follow_child(
             follow(run_dir, child.is_alive, console)
         except (KeyboardInterrupt, Stopped):
             interrupted = True
-            # A terminal that was closed cannot show it.
-            with contextlib.suppress(SystemExit, OSError):
-                console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
-            child.stop()
+            child.stop(lambda: _announce_saving(console))
         except (SystemExit, OSError) as lost:
             child.stop()
             on_refusal()
@@ -347,6 +344,12 @@ def _follow_child(
         on_refusal()
         raise problem
     return code, interrupted
+
+
+def _announce_saving(console: "Console") -> None:
+    # A terminal that was closed cannot show it.
+    with contextlib.suppress(SystemExit, OSError):
+        console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
 
 
 def _lost_output(problem: SystemExit | OSError) -> str:
