@@ -113,6 +113,18 @@ def test_a_conversation_goes_on_line_by_line_and_survives_what_is_refused(
         assert capsys.readouterr().out.strip("\n") != first
 
 
+def test_an_unknown_command_of_a_chat_shows_the_commands_and_is_no_message(
+    served: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["/help", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    with Conversation(served, ["tuned"], GREEDY, system=None) as conversation:
+        _converse(conversation)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "/quit to quit" in said.err
+
+
 def test_what_cannot_be_asked_is_refused_in_a_sentence(tmp_path: Path, served: dict[str, object]) -> None:
     with raises(ValueError, code="no_base_model"):
         _names(["model"], base=True, compare=False)

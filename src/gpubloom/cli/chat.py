@@ -5,6 +5,7 @@ loopback port, `bloom models generate` prints the output of one process.
 """
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -238,6 +239,9 @@ def _converse(conversation: Conversation) -> None:
                 return
             if line.strip() == "/new":
                 conversation.forget()
+            elif re.fullmatch(r"/[a-z]+", line.strip()):
+                # Such as /help: no message to the model.
+                typer.echo(_HINT, err=True)
             elif line.strip():
                 conversation.ask(line)
         except KeyboardInterrupt:
