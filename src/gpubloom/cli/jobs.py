@@ -366,7 +366,10 @@ def download(
     """Download the model of a job, in Hugging Face format, or the files that a script wrote."""
     kind = call("GET", f"/jobs/{job_id}")["kind"]
     source = f"/jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
-    for file in call("GET", source)["items"]:
+    files = call("GET", source)["items"]
+    if not files:
+        typer.echo("The job has written no files.", err=True)
+    for file in files:
         target = into / file["path"]
         save_file(f"{source}/files/{file['path']}", target)
         typer.echo(f"{target}  {file['size']:,} bytes")
