@@ -184,6 +184,13 @@ def test_a_notebook_for_colab_needs_no_server(tmp_path: Path) -> None:
     assert "max_iters=5" in target.read_text()
 
 
+def test_a_file_that_is_no_script_is_not_sent(tmp_path: Path) -> None:
+    # Python could run this line.
+    (tmp_path / "chats.jsonl").write_text('{"prompt": "a", "completion": "b"}')
+    with raises(ValueError, code="not_python", match="chats.jsonl"):
+        collect(tmp_path / "chats.jsonl", None)
+
+
 def test_hidden_files_links_and_what_tools_leave_stay_behind(tmp_path: Path) -> None:
     for name in ("train.py", ".env", ".git/config", "__pycache__/a.pyc", "src/model.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -159,6 +159,10 @@ def run_script(
 def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str], str | None]:
     """The files to send, the files to leave out, and the file to run. InputError if there are too many."""
     if path.is_file():
+        if path.suffix not in {".py", ".ipynb"}:
+            raise InputError(
+                "not_python", f"{path} is neither a Python script (.py) nor a notebook (.ipynb)."
+            )
         return {path.name: path.read_bytes()}, [], entry or path.name
     files: dict[str, bytes] = {}
     left_out: list[str] = []
