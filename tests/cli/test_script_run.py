@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -111,6 +112,31 @@ def test_a_folder_that_is_paused_and_cancelled_on_the_way(
         assert saved[0]["path"] == "work/out/ckpt.pt"
         assert bloom("jobs", "cancel", job_id).returncode == 0
         until(lambda now: now["status"] == "cancelled")
+
+
+@in_a_sandbox
+@pytest.mark.long
+def test_ctrl_c_ends_the_watching_and_says_that_the_job_continues(
+    bloom: Bloom, server: LiveServer, token: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time\nwhile True: print('still here', flush=True) or time.sleep(0.1)\n")
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "gpubloom.cli", "scripts", "run", str(script), "--watch"],
+        env={**os.environ, "BLOOM_SERVER": server.address, "BLOOM_TOKEN": token},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    job_id = watching.stdout.readline().split()[0]
+    while "still here" not in watching.stdout.readline():
+        assert watching.poll() is None
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    assert f"Stop it: bloom jobs cancel {job_id}" in errors
+    assert bloom("jobs", "cancel", job_id).returncode == 0
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpubloom.cli.api_client import call
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import STOPPED, WRONG_INPUT, fail, refuse
 from gpubloom.errors import InputError
 
 _LARGEST_BYTES = 22 << 20
@@ -153,7 +153,13 @@ def run_script(
             _show_quote(started)
         typer.echo(f"{started['job_id']}  {started['provider']}  {body['name']}")
     if watch:
-        _watch(started["job_id"])
+        try:
+            _watch(started["job_id"])
+        except KeyboardInterrupt:
+            job_id = started["job_id"]
+            typer.echo(f"\nThe job continues. Its output: bloom jobs logs {job_id}", err=True)
+            typer.echo(f"Stop it: bloom jobs cancel {job_id}", err=True)
+            raise typer.Exit(STOPPED) from None
 
 
 def collect(path: Path, entry: str | None) -> tuple[dict[str, bytes], list[str], str | None]:
