@@ -1,5 +1,6 @@
 """Commands that take a run say whether the folder is missing or is something else."""
 
+import os
 from io import StringIO
 from pathlib import Path
 
@@ -64,3 +65,12 @@ def test_a_few_steps_of_large_data_are_not_epoch_0(tmp_path: Path) -> None:
     view = RunView(tmp_path)
     view.look()
     assert "epoch 0.002/0.003" in status_line(view)
+
+
+def test_a_folder_of_runs_names_its_newest_run(tmp_path: Path) -> None:
+    for number, name in enumerate(("second", "first")):
+        (tmp_path / "runs" / name / "traincard").mkdir(parents=True)
+        os.utime(tmp_path / "runs" / name / "traincard", (number, number))
+    shown = CliRunner().invoke(app, ["runs", "watch", str(tmp_path / "runs")])
+    assert printed(shown.output) == ["run_not_found"]
+    assert f"such as {tmp_path / 'runs' / 'first'}." in shown.output

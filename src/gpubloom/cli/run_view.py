@@ -40,7 +40,9 @@ def must_be_run(run: Path, holds: str = "traincard") -> Path:
         )
     if not (run / holds).exists():
         what = "traincard folder" if holds == "traincard" else holds
-        raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}.")
+        inside = max(run.glob(f"*/{holds}"), key=lambda found: found.stat().st_mtime, default=None)
+        hint = "" if inside is None else f" Name one of the runs in it, such as {inside.parent}."
+        raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}.{hint}")
     return run
 
 
