@@ -62,6 +62,10 @@ def test_each_kind_of_work_goes_to_its_usual_service(
     assert "This offer costs " in choice.reasons[1]
 
 
+def test_a_job_of_a_moment_takes_one_minute() -> None:
+    assert "1 minutes" not in " ".join(chosen(Need.of(8, 0.0001)).reasons)
+
+
 def test_a_service_that_is_clearly_better_is_taken_and_the_reason_says_by_how_much() -> None:
     choice = chosen(Need.of(24, 48), providers=frozenset({"lambda", "runpod"}))
     assert (choice.usual, choice.offer.provider) == ("lambda", "runpod")

@@ -18,6 +18,7 @@ from gpubloom.offers import (
     offers,
     shipped_prices,
 )
+from gpubloom.offers.prices import ProviderFacts
 from gpubloom.plan import Hardware
 from gpubloom.plan.hardware import GPU_KINDS
 from gpubloom.scripts import detect
@@ -248,6 +249,13 @@ def test_old_and_assumed_prices_are_marked() -> None:
     guessed = one(found, "modal", "A10")
     assert "price" in guessed.assumed
     assert "The price is an assumption: no price list confirms it." in guessed.cautions
+
+
+def test_what_was_assumed_of_a_service_is_named_in_words() -> None:
+    named = {name for offer in ask(Need.of(10, 2)).offers for name in offer.assumed}
+    assert {"startup time", "disk price", "network price"} <= named
+    fields = {name.replace("_", " ") for name in ProviderFacts.model_fields if name.count("_")}
+    assert named.isdisjoint(fields)
 
 
 def test_this_machine_is_offered_for_nothing() -> None:

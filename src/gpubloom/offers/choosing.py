@@ -178,5 +178,6 @@ def _until_done(offer: Offer) -> float:
 
 def _duration(hours: float) -> str:
     if hours < 1:
-        return f"{max(1, round(hours * 60))} minutes"
+        minutes = max(1, round(hours * 60))
+        return "1 minute" if minutes == 1 else f"{minutes} minutes"
     return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:.1f} days"

@@ -309,7 +309,19 @@ def _beyond_credit(credit: CreditUse, facts: ProviderFacts, figures: Estimate) -
         )
 
 
+# How a person calls the facts whose field names say it badly.
+_FACT_NAMES = {
+    "start_up_seconds": "startup time",
+    "queue_seconds": "waiting time for a machine",
+    "storage_gb_month": "disk price",
+    "egress_gb": "network price",
+    "cpu_and_memory_hourly": "price of CPU and memory",
+    "most_gpus": "number of GPUs in one machine",
+    "billing": "billing interval",
+}
+
+
 def _assumed(need: Need, row: PriceRow, facts: ProviderFacts) -> Iterable[str]:
     price = ("price",) if row.assumed else ()
-    names = (name.removesuffix("_seconds").replace("_", " ") for name in facts.assumed)
+    names = (_FACT_NAMES.get(name, name.replace("_", " ")) for name in facts.assumed)
     return (*price, *need.assumed, *names)

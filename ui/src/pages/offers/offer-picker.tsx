@@ -280,7 +280,7 @@ function OfferDetails({ offer }: { offer: Offer }) {
           ["Disk", moneyRange(storage)],
           ["Network", moneyRange(network)],
           ...(offer.credit ? ([["Covered by credit", moneyRange(offer.credit.covered)], ["You pay", moneyRange(offer.credit.to_pay)]] as const) : []),
-          ["Hours", hoursRange(offer.hours)],
+          ["Duration", hoursRange(offer.hours)],
           ["Memory per GPU", `${offer.memory_gb} GB`],
           ["Files go through", offer.store ? offer.store.title : "nothing is set up yet"],
           ["Price as of", `${dateText(offer.read_on)}${offer.stale ? ", more than 30 days ago" : ""}`],

@@ -58,7 +58,10 @@ const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", 
 
 export const dateText = (date: string) => DATE.format(new Date(`${date}T00:00:00Z`));
 
-export const hoursRange = ({ low, high }: Span) => `${hoursText(low)} to ${hoursText(high)}`;
+export function hoursRange({ low, high }: Span): string {
+  const [shortest, longest] = [hoursText(low), hoursText(high)];
+  return shortest === longest ? shortest : `${shortest} to ${longest}`;
+}
 
 /** The best of each service, in the order in which they were offered; the others are one click away. */
 export function bestOfEach(offers: readonly Offer[]): Offer[] {

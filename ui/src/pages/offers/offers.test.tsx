@@ -11,7 +11,7 @@ import type { Offer } from "@/api/scripts";
 import type { Machine } from "@/api/types";
 import { serveFrom } from "@/test-server";
 import { byReason, localCautions, OfferPicker } from "./offer-picker";
-import { bestOfEach, creditText, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from "./offer-selection";
+import { bestOfEach, creditText, hoursRange, keyOf, LOCAL, offerLine, resolve, useOfferSelection } from "./offer-selection";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -83,6 +83,11 @@ describe("the selected offer", () => {
 
 it("says on one line what an offer costs, takes and means", () => {
   expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · may have to wait in a queue · the job will restart 2 times from a checkpoint");
+});
+
+it("says how long a job takes, once where both ends are the same", () => {
+  expect(hoursRange({ low: 1, likely: 2, high: 3 })).toBe("1 h to 3 h");
+  expect(hoursRange({ low: 0.00001, likely: 0.00001, high: 0.00002 })).toBe("under 1 s");
 });
 
 it("says what a credit covers", () => {
