@@ -149,6 +149,18 @@ export const startingValues = (project: string, { config = {}, projectName = "",
   config: valuesOf(config),
 });
 
+/** Numbers of the config that the server would not take. */
+export function numberMistakesIn(config: ConfigValues): { field: ConfigField; message: string }[] {
+  return CONFIG_FIELDS.flatMap((field) => {
+    if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, config)) return [];
+    const typed = String(valueAt(config, field.path) ?? "");
+    const { word } = field.schema;
+    if (word !== undefined && typed.trim() === word) return [];
+    const message = numberMistake(typed, field.schema);
+    return message ? [{ field, message: word && parseNumber(typed) === null ? `Enter a whole number, or ${word}.` : message }] : [];
+  });
+}
+
 export const jobRules = z
   .object({
     name: textRule(JobSchema.name),
@@ -176,14 +188,7 @@ export const jobRules = z
       const mistake = numberMistake(weight, CONFIG_SCHEMA["data.weight"]);
       if (mistake) say(`mix.${index}.weight`, mistake);
     });
-    for (const field of CONFIG_FIELDS) {
-      if ((field.kind !== "whole" && field.kind !== "decimal") || !applies(field, values.config)) continue;
-      const typed = String(valueAt(values.config, field.path) ?? "");
-      const { word } = field.schema;
-      if (word !== undefined && typed.trim() === word) continue;
-      const mistake = numberMistake(typed, field.schema);
-      if (mistake) say(`config.${field.path}`, word && parseNumber(typed) === null ? `Enter a whole number, or ${word}.` : mistake);
-    }
+    for (const { field, message } of numberMistakesIn(values.config)) say(`config.${field.path}`, message);
     for (const { path, sentence } of missingIn(values.config)) say(`config.${path}`, sentence);
   });
 

@@ -7,8 +7,8 @@ import { createJob } from "@/api/jobs";
 import type { NearestFit, PlanRequest, RequestedConfig } from "@/api/types";
 import { toast } from "@/components/toasts";
 import { forgetJobDraft, type JobDraft, loadJobDraft, saveJobDraft } from "@/forms/job-draft";
-import { type Json, missingIn } from "@/forms/job-fields";
-import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, OTHER_GPU, parseConfig, valuesOf, withValue } from "@/forms/job-form";
+import { type ConfigValues, type Json, missingIn } from "@/forms/job-fields";
+import { configOf, gpuTypeOf, idsOf, jobFailure, type JobFormValues, NEW_PROJECT, newJobBody, numberMistakesIn, OTHER_GPU, parseConfig, valuesOf, withValue } from "@/forms/job-form";
 import { parseNumber } from "@/forms/rules";
 import type { z } from "@/forms/zod";
 import { useCurrentUser } from "@/shell/session";
@@ -48,7 +48,7 @@ export function useJobForm(begin: JobFormStart) {
   const config = mode === "json" ? base : configOf(values.config, base);
   const isChanged = form.formState.isDirty || base !== first || mode === "json";
   useEffect(() => keep({ values, config: base, json: mode === "json" ? json : null }, isChanged));
-  const missing = begin.missing?.(values) ?? (mode === "form" ? (missingIn(values.config)[0]?.sentence ?? null) : null);
+  const missing = begin.missing?.(values) ?? (mode === "form" ? whatToCorrect(values.config) : null);
   const mistake = mode === "json" ? parseConfig(json).mistake : null;
   const rentalMistake = rental === "wrong" ? "Correct the values under “Rent an instance”." : null;
 
@@ -135,6 +135,13 @@ export function useJobForm(begin: JobFormStart) {
   }
 
   return { form, draft, values, config, request, mode, switchTo, json, typeJson, mistake, rentalMistake, failures, planned, missing, take, change, setRental, start, bodyOf, show };
+}
+
+/** What stands in the way of a plan. */
+function whatToCorrect(config: ConfigValues): string | null {
+  const [missing] = missingIn(config);
+  const [wrong] = numberMistakesIn(config);
+  return missing?.sentence ?? (wrong ? `Correct the field “${wrong.field.label}”.` : null);
 }
 
 /** What was typed before, and ways to keep what is typed now and to forget it. */
