@@ -23,7 +23,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.migrate import upgrade
 from gpubloom.server.logs import configure_logs
 from gpubloom.server.security import password_hash
-from tests.server.installation import Installation, Server
+from tests.server.installation import Browser, Installation, Server
 from tests.server.postgres import PostgresMissing, PostgresServer, postgres_server
 
 KINDS = ("sqlite", "postgresql")
@@ -145,6 +145,11 @@ def admin(installation: Installation) -> User:
 @pytest.fixture
 def member(installation: Installation) -> User:
     return installation.add_user("Ada")
+
+
+@pytest.fixture
+def ada(server: Server, member: User) -> Browser:
+    return server.signed_in(member)
 
 
 @pytest.fixture

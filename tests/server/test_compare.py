@@ -18,13 +18,8 @@ from gpubloom.server.jobs.ingest import Batch, store_points
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.traincard import Reporter, RunEvent, load_latest, read_all
 from gpubloom.traincard.number_encoding import plain
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import START, add_dataset, add_job, add_model
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def _config(**changes: Any) -> dict[str, Any]:

@@ -19,11 +19,6 @@ JOB = {"project": {"name": "New", "model_architecture": "transformer", "model_si
 DATASET = {"name": "chats", "filename": "chats.jsonl", "size": 10}
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _post(browser: Browser, address: str, body: dict[str, Any], key: str) -> Any:
     return browser.post(address, json=body, headers={"Idempotency-Key": key})
 

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from gpubloom.sandbox.landlock import landlock_version
-from gpubloom.server.accounts.tables import User
 from gpubloom.server.scripts import reading
 from tests.server.bringing import brought, on_sqlite
 from tests.server.installation import Browser, Installation, Server
@@ -27,11 +26,6 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv("HF_HUB_TEST_PORT", str(listening.getsockname()[1]))
         monkeypatch.setattr(reading, "MODULE", HOSTILE)
         yield
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 @pytest.fixture

@@ -53,11 +53,6 @@ model.to('cuda')
 REQUIREMENTS = {"gpu_memory": 8, "duration_hours": 1, "framework": "pytorch", "interactive": False}
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 @pytest.fixture(autouse=True)
 def _the_machine_of_the_samples(installation: Installation, server: Server) -> None:
     h200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9)

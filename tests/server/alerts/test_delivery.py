@@ -43,11 +43,6 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     webhook.close()
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _look(installation: Installation, *, times: int = 1, **settings: Any) -> None:
     """What the server does every few seconds, by a server that was just started."""
     chosen = Settings(

@@ -12,13 +12,8 @@ from gpubloom.server.clock import now
 from gpubloom.server.jobs import checkpoint_actions
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.server.problems import Conflict
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_job
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def _add_checkpoints(installation: Installation, job: TrainingJob, *steps: int) -> dict[int, str]:

@@ -13,11 +13,6 @@ from tests.server.jobs.recorded import add_dataset, add_model, add_project
 CONFIG = {"method": "lora", "batch_size": 2, "max_steps": 4, "model": {"context_length": 64}}
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _body(installation: Installation, member: User, **changes: Any) -> dict[str, Any]:
     project = add_project(installation, member)
     return {"project_id": str(project.id), "name": "Tune", "config": CONFIG, **changes}

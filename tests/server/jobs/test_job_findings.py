@@ -9,13 +9,8 @@ from gpubloom.plan import TrainConfig
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_dataset, add_job
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 @pytest.mark.parametrize(

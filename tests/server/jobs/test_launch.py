@@ -20,11 +20,6 @@ NEW_PROJECT = {"name": "New", "model_architecture": "transformer", "model_size":
 
 
 @pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
-@pytest.fixture
 def text(installation: Installation, server: Server) -> Path:
     path = installation.home / "uploads/corpus.txt"
     path.write_text("To be, or not to be, that is the question. " * 500)

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine
 
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_dataset, add_job, add_project
 
 SUMMARY: dict[str, Any] = {
@@ -28,11 +28,6 @@ SUMMARY: dict[str, Any] = {
     "facts": {"rows_used": 20, "rows_total": 120},
     "cost": {"so_far": 0.25},
 }
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 @contextmanager

@@ -10,16 +10,11 @@ import pytest
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs import preflight
 from tests.server.bringing import on_sqlite
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_dataset, add_model
 from tests.tiny_models import make_tiny_model
 
 CONFIG = {"method": "lora", "batch_size": 2, "epochs": 3, "model": {"context_length": 64}}
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def bring(

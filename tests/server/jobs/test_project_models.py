@@ -15,11 +15,6 @@ from tests.server.jobs.recorded import add_dataset, add_project
 H200 = Gpu(name="NVIDIA H200", memory_bytes=150 * 10**9, flops=989e12, bf16=True)
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _machine(installation: Installation, *gpus: Gpu, memory: int = 64 * 10**9) -> None:
     hardware = Hardware(name="box", host_memory_bytes=memory, cpu_cores=64, gpus=gpus)
     installation.add(Worker(id=uuid4(), name="box:1", hardware=hardware.model_dump(mode="json")))

@@ -12,15 +12,10 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.recovery import cancel_of_disabled, settle_cancelled
 from gpubloom.server.jobs.tables import Machine, TrainingJob
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_job
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def _running(installation: Installation, member: User, *, seen: timedelta, **changes: Any) -> TrainingJob:

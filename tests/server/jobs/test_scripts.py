@@ -1,16 +1,9 @@
 """The script of a job, before there is a job."""
 
-import pytest
-
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.tables import TrainingJob
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_project
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def test_the_script_shown_before_launch_is_the_one_that_the_job_runs(

@@ -9,15 +9,10 @@ from gpubloom.server.accounts.tables import User
 from gpubloom.server.jobs.files import remove_run
 from gpubloom.server.jobs.tables import Checkpoint
 from gpubloom.server.playground.endpoint import last_use, note_use, read_endpoint
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_job, add_training
 
 SECRET = "the server's own secret"
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 @pytest.fixture

@@ -13,13 +13,8 @@ from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.ingest import store_checkpoints
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob, Worker
 from gpubloom.traincard import RunEvent
-from tests.server.installation import Browser, Installation, Server
+from tests.server.installation import Browser, Installation
 from tests.server.jobs.recorded import add_checkpoint, add_job, add_project, add_training
-
-
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
 
 
 def test_an_evaluation_is_queued_about_the_finished_model(

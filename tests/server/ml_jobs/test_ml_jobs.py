@@ -31,11 +31,6 @@ def _a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "why_no_sandbox", lambda: None)
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def folder_files() -> list[dict[str, str]]:
     files = []
     for path in sorted(NANOGPT.rglob("*")):

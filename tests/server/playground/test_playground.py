@@ -16,11 +16,6 @@ from tests.server.playground.fake_serve import TOKEN, FakeServe, fake_serve
 
 
 @pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
-@pytest.fixture
 def process() -> Iterator[FakeServe]:
     with fake_serve() as running:
         yield running

@@ -31,11 +31,6 @@ NAN = float("nan")
 KIND = {"Content-Type": "application/octet-stream"}
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _announce(browser: Browser, run_id: str, **changes: Any) -> Any:
     body = {"id": run_id, "project": "Sweep", "name": "laptop run", "host": "laptop", **changes}
     return browser.put("/api/sent-runs", json=body)

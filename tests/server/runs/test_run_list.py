@@ -14,11 +14,6 @@ from tests.server.jobs.recorded import add_job, add_project
 from tests.server.runs.reported import report
 
 
-@pytest.fixture
-def ada(server: Server, member: User) -> Browser:
-    return server.signed_in(member)
-
-
 def _config(**changes: Any) -> dict[str, Any]:
     base = {"data": {"train_path": "/data/a.txt"}, "device": "cpu"}
     return TrainConfig.model_validate({**base, **changes}).model_dump(mode="json")
