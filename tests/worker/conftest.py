@@ -15,12 +15,19 @@ from tests.server.conftest import (  # noqa: F401 - pytest finds fixtures by nam
     migrated_sqlite,
     postgres,
 )
+from tests.server.installation import Installation
+from tests.worker.machine import Machine
 from tests.worker.toy_files import use_toys
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def machine(installation: Installation) -> Machine:  # noqa: F811
+    return Machine(installation)
 
 
 @pytest.fixture(autouse=True)

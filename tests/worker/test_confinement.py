@@ -11,17 +11,11 @@ from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from gpubloom.worker.confinement import Confinement, input_paths, tenant_cache
-from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 REASON = why_no_sandbox()
 needs_sandbox = pytest.mark.skipif(REASON is not None, reason=f"no sandbox here: {REASON}")
-
-
-@pytest.fixture
-def machine(installation: Installation) -> Machine:
-    return Machine(installation)
 
 
 def _file(path: Path) -> str:

@@ -21,15 +21,9 @@ from gpubloom.server.jobs.lease import Claimant
 from gpubloom.server.jobs.tables import Checkpoint, JobEvent, TrainingJob
 from gpubloom.worker import loop
 from tests.deletion import delete_in_use
-from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
 SUM_OF_40 = 820
-
-
-@pytest.fixture
-def machine(installation: Installation) -> Machine:
-    return Machine(installation)
 
 
 def test_a_queued_job_is_trained_and_every_step_is_stored_once(machine: Machine) -> None:

@@ -14,13 +14,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.worker.loop import machine_name
 from tests.server.conftest import kind  # noqa: F401 - both databases
-from tests.server.installation import Installation
 from tests.worker.machine import Machine
-
-
-@pytest.fixture
-def machine(installation: Installation) -> Machine:
-    return Machine(installation)
 
 
 def _dead_process() -> int:

@@ -24,7 +24,6 @@ from gpubloom.server.secrets.tables import Secret
 from gpubloom.server.security.secrets import Vault
 from gpubloom.worker.confinement import Confinement
 from gpubloom.worker.run_directory import AttemptResources, newest_checkpoint, prepare_script, resume_words
-from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
 REASON = why_no_sandbox()
@@ -56,11 +55,6 @@ for step in range(first, settings["max_iters"] + 1):
         raise ValueError("the data is not there")
     time.sleep(0.02)
 """
-
-
-@pytest.fixture
-def machine(installation: Installation) -> Machine:
-    return Machine(installation)
 
 
 def add_script(machine: Machine, script: str = TOY, *arguments: str, **changes: Any) -> UUID:

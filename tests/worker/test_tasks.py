@@ -11,16 +11,10 @@ from gpubloom.server.accounts.hub_tokens import HubToken
 from gpubloom.server.playground.endpoint import note_use
 from gpubloom.server.security.secrets import Vault
 from gpubloom.worker import preemption
-from tests.server.installation import Installation
 from tests.worker.machine import Machine
 
 # What differs between databases is in the other tests.
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-
-
-@pytest.fixture
-def machine(installation: Installation) -> Machine:
-    return Machine(installation)
 
 
 @pytest.mark.long
