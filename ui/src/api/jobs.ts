@@ -8,8 +8,8 @@ import type { Curves, Extension, Job, JobListItem, JobStatus, LiveSettings, Move
 const RESTING: readonly JobStatus[] = ["completed", "failed", "cancelled", "paused"];
 export const isResting = (status: JobStatus) => RESTING.includes(status);
 
-const LIVE_EVERY = 2_000;
-const RESTING_EVERY = 15_000;
+export const LIVE_EVERY = 2_000;
+export const RESTING_EVERY = 15_000;
 
 /** Lists have no stream: they are polled often while a job in them is active, and rarely otherwise. */
 const listInterval = (jobs: JobListItem[] | undefined) => (jobs?.some((job) => !isResting(job.status)) ? LIVE_EVERY : RESTING_EVERY);
@@ -243,18 +243,16 @@ export async function revokeShare(jobId: string, shareId: string) {
   await queryClient.invalidateQueries({ queryKey: sharesQuery(jobId).queryKey });
 }
 
-const POLL = 2_000;
-
 export const sharedJobQuery = (token: string) =>
   queryOptions({
     queryKey: ["shared", "job", token],
     queryFn: ({ signal }) => answerOf(api.GET("/api/shared/job", { params: { header: { "x-share-token": token } }, signal })),
-    refetchInterval: (query) => pollInterval(query, query.state.data && isResting(query.state.data.status) ? 15_000 : POLL),
+    refetchInterval: (query) => pollInterval(query, query.state.data && isResting(query.state.data.status) ? RESTING_EVERY : LIVE_EVERY),
   });
 
 export const sharedCurvesQuery = (token: string, live: boolean) =>
   queryOptions({
     queryKey: ["shared", "curves", token],
     queryFn: ({ signal }) => answerOf(api.GET("/api/shared/metrics", { params: { header: { "x-share-token": token } }, signal })),
-    refetchInterval: live ? POLL : false,
+    refetchInterval: live ? LIVE_EVERY : false,
   });

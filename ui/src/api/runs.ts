@@ -1,11 +1,10 @@
 /** The run list: rows of a view, overlays, comparisons, tags and notes, saved views. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
-import type { QueryOf, RunView, RunViewBody } from "./types";
+import { LIVE_EVERY, RESTING_EVERY } from "./jobs";
+import type { JobStatus, QueryOf, RunView, RunViewBody } from "./types";
 
-const LIVE_EVERY = 2_000;
-const RESTING_EVERY = 15_000;
-const MOVING = ["running", "provisioning", "queued", "pausing", "cancelling"];
+const MOVING: readonly JobStatus[] = ["running", "provisioning", "queued", "pausing", "cancelling"];
 
 export const runsQuery = (wanted: QueryOf<"/api/runs">) =>
   queryOptions({

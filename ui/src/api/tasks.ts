@@ -1,11 +1,10 @@
 /** Tasks on a trained model (evaluation, export, learning-rate finder): how they are listed and started. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answerOf, api, queryClient } from "./client";
-import { isResting, jobQuery } from "./jobs";
+import { isResting, jobQuery, RESTING_EVERY } from "./jobs";
 import type { EvaluationResult, Job, JobKind, NewEvaluation, NewExport, QueryOf } from "./types";
 
 const MOVING_EVERY = 1_000;
-const RESTING_EVERY = 15_000;
 const TASK_LIMIT = 20;
 
 /** The tasks about one run, newest first. */

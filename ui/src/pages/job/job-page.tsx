@@ -4,7 +4,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { SearchX } from "lucide-react";
 import { type ComponentProps, lazy, Suspense, useCallback, useMemo, useSyncExternalStore } from "react";
 import { progressOf, text } from "@/api/summary";
-import { checkpointsQuery, fetchCurves, isResting, jobQuery } from "@/api/jobs";
+import { checkpointsQuery, fetchCurves, isResting, jobQuery, RESTING_EVERY } from "@/api/jobs";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
@@ -47,12 +47,11 @@ import { type Connection, useJobLive } from "./use-job-live";
 const JobCharts = lazy(() => import("@/charts/job-charts").then((module) => ({ default: module.JobCharts })));
 
 const route = getRouteApi("/app/projects/$projectId/jobs/$jobId");
-const RESTING_POLL_MS = 15_000;
 
 export function JobPage() {
   const { jobId } = route.useParams();
   // A job at rest has no stream; somebody may resume it on another page.
-  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_POLL_MS : false) });
+  const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_EVERY : false) });
   usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
 
   if (job.error instanceof ApiProblem && job.error.status === 404) {
