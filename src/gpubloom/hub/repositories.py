@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from gpubloom.egress import Policy
 from gpubloom.hub.problems import HubProblem, hub_sentences, must_be_installed
+from gpubloom.traincard.sync.files import is_inside
 
 Kind = Literal["model", "dataset"]
 # No token at all, even if this machine has one: a download for somebody else must not use our token.
@@ -66,7 +67,7 @@ class RemoteRepository:
         commit = str(found.sha)
         if not _COMMIT.fullmatch(commit):
             raise HubProblem("damaged", f"{endpoint} names no usable commit of {repository}.")
-        files = tuple(_file(entry) for entry in found.siblings or () if _is_inside(entry.rfilename))
+        files = tuple(_file(entry) for entry in found.siblings or () if _is_usable(entry.rfilename))
         headers = build_hf_headers(token=known or False)
         return cls(repository, kind, commit, files, endpoint, headers)
 
@@ -175,11 +176,9 @@ def _use_egress_policy(policy: Policy, only: str | None) -> None:
     set_client_factory(factory)
 
 
-def _is_inside(path: str) -> bool:
+def _is_usable(path: str) -> bool:
     """File names come from other people; none may lead out of the folder of the download, or lack UTF-8."""
-    if path.encode("utf-8", "replace").decode() != path:
-        return False
-    return not path.startswith("/") and ".." not in path.split("/") and "\0" not in path and "\\" not in path
+    return is_inside(path) and path.encode("utf-8", "replace").decode() == path
 
 
 def _file(entry: Any) -> RemoteFile:
