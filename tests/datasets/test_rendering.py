@@ -171,6 +171,16 @@ def test_a_thought_that_the_template_removes_is_named_and_the_rest_is_trained() 
     assert any("message 2" in remark for remark in rendered.remarks)
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking"])
+def test_a_thought_beside_the_answer_that_the_template_does_not_write_is_named(name: str) -> None:
+    answer = Message("assistant", "Ho", trained=True, extra={name: " hm\n"})
+    example = Example(messages=(Message("user", "Hi"), answer))
+    (remark,) = render(example, ChatTemplate(CHATML, TOKENS)).remarks
+    assert name in remark
+    writes = CHATML.replace("message['content']", f"message.get('{name}', '') + message['content']")
+    assert render(example, ChatTemplate(writes, TOKENS)).remarks == ()
+
+
 @pytest.mark.parametrize("template", [CHATML, REASONS, MARKS])
 def test_a_turn_of_weight_0_is_seen_and_not_trained(template: str) -> None:
     turns = chat("Hi", "Ho", "He", "Hu").messages

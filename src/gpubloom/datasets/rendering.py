@@ -310,6 +310,18 @@ class _Conversation:
                 self._remarks.append(
                     f"has message {number} ({message.role}) removed or rewritten by the chat template"
                 )
+        # Of earlier turns, templates of reasoning models remove them on purpose.
+        for name, thought in _thoughts(self._messages[-1]):
+            if thought not in text:
+                self._remarks.append(
+                    f"has {name} in message {len(self._messages)} that the chat template does not write"
+                )
+
+
+def _thoughts(message: Message) -> list[tuple[str, str]]:
+    """What a model thought before an answer, by the names of its field in use."""
+    fields = ((name, message.extra.get(name)) for name in ("reasoning_content", "reasoning", "thinking"))
+    return [(name, value.strip()) for name, value in fields if isinstance(value, str)]
 
 
 def _with_word(call_or_tool: dict[str, Any]) -> dict[str, Any]:
