@@ -130,7 +130,12 @@ class ServiceHttp:
 
         It is in UTC where it names no time zone.
         """
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - self._ahead
+        known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        try:
+            return known - self._ahead
+        except OverflowError:
+            # The first or last moment that a date can name: no clock says so.
+            return known
 
     async def read(
         self, method: str, path: str, answer: type[Detected], *, query: Mapping[str, str | int] | None = None

@@ -16,7 +16,7 @@ from gpubloom.server.clock import now
 from gpubloom.server.db.database import Database
 from gpubloom.server.rentals.budgets import limits_of, spent
 from gpubloom.server.rentals.keys import MachineKey
-from gpubloom.server.rentals.metering import meter, note_instance
+from gpubloom.server.rentals.metering import by_database_clock, meter, note_instance
 from gpubloom.server.rentals.tables import Budget, Rental
 from gpubloom.server.rentals.tables import Installation as InstallationRow
 from tests.server.installation import Browser, Installation, Server
@@ -311,3 +311,12 @@ def test_a_price_that_is_no_price_leaves_the_rate_that_was_agreed(said: float) -
     note_instance(rental, Instance("i", "k", "running", billed_from=begun, hourly=said), begun)
     meter(rental, begun + timedelta(hours=1))
     assert (rental.hourly, rental.cost) == (3.0, pytest.approx(3.0))
+
+
+def test_a_time_that_no_service_knows_is_not_billed_from() -> None:
+    begun = now()
+    rental = Rental(key="k", provider="toy", hourly=3.0, billing="second", minimum_seconds=0.0)
+    unset = datetime(1, 1, 1, tzinfo=UTC)
+    note_instance(rental, by_database_clock(Instance("i", "k", "running", billed_from=unset), begun), begun)
+    meter(rental, begun + timedelta(hours=1))
+    assert rental.cost == pytest.approx(3.0)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import select
@@ -15,10 +15,15 @@ from gpubloom.server.rentals.tables import Rental
 
 # The answer of a database takes a moment on a busy machine: less says nothing about a clock.
 _CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
+# No machine was rented before.
+_FIRST_MACHINE = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def by_database_clock(instance: Instance, at: datetime) -> Instance:
     """An instance whose times are by this process's clock, by the database's, which says `at` now."""
+    instance = replace(
+        instance, billed_from=_known(instance.billed_from), billed_to=_known(instance.billed_to)
+    )
     ahead = now() - at
     if abs(ahead) < _CLOCKS_AGREE_WITHIN:
         return instance
@@ -27,6 +32,11 @@ def by_database_clock(instance: Instance, at: datetime) -> Instance:
         billed_from=None if instance.billed_from is None else instance.billed_from - ahead,
         billed_to=None if instance.billed_to is None else instance.billed_to - ahead,
     )
+
+
+def _known(moment: datetime | None) -> datetime | None:
+    """Some services write 0001-01-01 for a moment that they do not know."""
+    return None if moment is None or moment < _FIRST_MACHINE else moment
 
 
 def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
