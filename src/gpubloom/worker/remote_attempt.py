@@ -5,8 +5,9 @@ Launching (`launcher.py`) and following (`remote_provider.py`) share what is her
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ import structlog
 from sqlalchemy import select
 
 from gpubloom.providers import registry
+from gpubloom.providers.base import ProviderError
 from gpubloom.providers.cloud import CloudProvider, ConsoleReader, Fault, Instance, Launch
 from gpubloom.server.db.database import Database
 from gpubloom.server.jobs.launch import set_default_limits
@@ -158,7 +160,9 @@ class RentedInstance:
         if (reason := provider.capabilities.why_not(launch)) is not None:
             raise Fault("refused", reason)
         try:
-            instance = await provider.submit(launch)
+            # A launch whose answer makes no sense may have started a machine.
+            with _unreadable_is_unavailable(uncertain=True):
+                instance = await provider.submit(launch)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
@@ -177,9 +181,10 @@ class RentedInstance:
     async def status(self) -> Instance:
         provider = await self._open()
         try:
-            if (instance_id := await self._find(provider)) is None:
-                return Instance("", self.key, "ended", "The provider no longer has this instance.")
-            return await provider.status(instance_id)
+            with _unreadable_is_unavailable():
+                if (instance_id := await self._find(provider)) is None:
+                    return Instance("", self.key, "ended", "The provider no longer has this instance.")
+                return await provider.status(instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
@@ -188,10 +193,11 @@ class RentedInstance:
         """Terminate the instance, whether its id is known or only its key; None: there is none."""
         provider = await self._open()
         try:
-            if (instance_id := await self._find(provider)) is None:
-                return None
-            await provider.cancel(instance_id)
-            return await provider.status(instance_id)
+            with _unreadable_is_unavailable():
+                if (instance_id := await self._find(provider)) is None:
+                    return None
+                await provider.cancel(instance_id)
+                return await provider.status(instance_id)
         except Fault as fault:
             await self._drop_if_refused(fault)
             raise
@@ -199,11 +205,10 @@ class RentedInstance:
     async def console(self) -> Sequence[str]:
         """What the instance printed, where the provider shows it; before, what is built for it."""
         provider = await self._open()
-        return (
-            await provider.console(self._instance_id or self.key)
-            if isinstance(provider, ConsoleReader)
-            else ()
-        )
+        if not isinstance(provider, ConsoleReader):
+            return ()
+        with _unreadable_is_unavailable():
+            return await provider.console(self._instance_id or self.key)
 
     async def close(self) -> None:
         if self._provider is not None:
@@ -230,6 +235,19 @@ class RentedInstance:
         """The owner may enter new credentials: they are read again for the next call."""
         if fault.kind == "bad_credentials":
             await self.close()
+
+
+@contextmanager
+def _unreadable_is_unavailable(*, uncertain: bool = False) -> Iterator[None]:
+    """What a provider answers may be anything. It says nothing about the job, which goes on."""
+    try:
+        yield
+    except (ProviderError, OSError):
+        raise
+    except Exception as problem:
+        log.error("could not read the answer of a provider", exc_info=problem)
+        sentence = f"The provider's answer cannot be read ({type(problem).__name__})."
+        raise Fault("unavailable", sentence, uncertain=uncertain) from problem
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,19 @@ def test_what_passes_is_waited_for_and_an_ambiguous_request_rents_no_second_mach
     assert len(service.rented) == 1
 
 
+@pytest.mark.long
+def test_answers_that_make_no_sense_end_no_run(renter: Renter) -> None:
+    service = renter.service
+    nonsense = [TypeError("no number"), KeyError("status"), OverflowError("date value out of range")]
+    service.faults |= {name: list(nonsense) for name in ("submit", "status", "list", "cancel")}
+    job_id = renter.rent(toy={"steps": 40, "step_seconds": 0.02})
+    [job] = _finished(renter, job_id)
+    assert (job.status, job.attempt) == ("completed", 1), job.error_message
+    assert len(service.rented) == 1
+    assert not service.running
+    assert service.faults["submit"] == service.faults["status"] == []
+
+
 @pytest.mark.parametrize("kind_of_fault", ["quota", "bad_credentials", "refused"])
 def test_what_does_not_pass_fails_the_job_with_the_services_sentence(
     renter: Renter, kind_of_fault: str
