@@ -456,6 +456,10 @@ class Preparations:
             else:
                 log.error("preparing datasets and models failed", exc_info=problem)
             await asyncio.sleep(1)
+        except Exception as problem:
+            # One row must not end the preparation of all others.
+            log.error("preparing datasets and models failed", exc_info=problem)
+            await asyncio.sleep(1)
 
     async def _take_over_from_the_dead(self) -> None:
         tables: tuple[type[Any], ...] = (Dataset, Model)

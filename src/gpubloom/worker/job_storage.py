@@ -83,6 +83,9 @@ async def keep_measuring(
             await measure_jobs(settings, database, machine)
         except (SQLAlchemyError, OSError) as problem:
             log.warning("measuring the files of jobs waits", reason=type(problem).__name__)
+        except Exception as problem:
+            # One run directory must not end the quotas of all others.
+            log.error("measuring the files of jobs failed", exc_info=problem)
         try:
             await asyncio.wait_for(stopping.wait(), MEASURE_SECONDS)
         except TimeoutError:

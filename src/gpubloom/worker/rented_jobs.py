@@ -64,6 +64,9 @@ async def keep_reconciling(settings: Settings, database: Database, stopping: asy
             log.warning(
                 "removing expired artifacts waits for the database or the bucket", reason=str(problem)
             )
+        except Exception as problem:
+            # Machines that no job owns must be terminated all the same.
+            log.error("removing expired artifacts failed", exc_info=problem)
         try:
             await asyncio.wait_for(stopping.wait(), RECONCILE_SECONDS)
         except TimeoutError:

@@ -147,6 +147,9 @@ async def keep_settling(database: Database, silent_for: timedelta) -> None:
             log.warning(
                 "waiting for the database before ending cancelled jobs", reason=type(problem).__name__
             )
+        except Exception as problem:
+            # One job must not keep all others from ending.
+            log.error("ending cancelled jobs failed", exc_info=problem)
 
 
 async def cancel_of_disabled(database: Database) -> int:
