@@ -62,8 +62,20 @@ def make_pipes(run_dir: Path, other: Path) -> None:
     os.mkfifo(run_dir / "traincard/lock")
 
 
+def make_loops(run_dir: Path, other: Path) -> None:
+    (run_dir / "logs").mkdir(parents=True)
+    for name in ("traincard", "logs/output.log"):
+        (run_dir / name).symlink_to(Path(name).name)
+
+
+def make_inner_loops(run_dir: Path, other: Path) -> None:
+    (run_dir / "traincard").mkdir(parents=True)
+    for name in ("segments", "events.jsonl", "latest.json", "checkpoints.json"):
+        (run_dir / "traincard" / name).symlink_to(name)
+
+
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("leave", [link_files, link_folders, make_pipes])
+@pytest.mark.parametrize("leave", [link_files, link_folders, make_pipes, make_loops, make_inner_loops])
 def test_nothing_is_read_through_a_link_or_from_a_pipe(
     tmp_path: Path, other: Path, leave: Callable[[Path, Path], None]
 ) -> None:

@@ -1,5 +1,6 @@
 """Where things lie in a run directory, and which directory a Reporter belongs to."""
 
+import errno
 import os
 import re
 import time
@@ -73,10 +74,16 @@ class RunFiles:
         return [self.folder / entry for entry in _entries(self.folder) if _TAIL_NAME.fullmatch(entry)]
 
 
+_NO_FOLDER = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES}
+
+
 def _entries(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - a path for each name costs more than the listing
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as problem:
+        # Nothing, or what a script has put there or closed, is no fault of the disk.
+        if problem.errno not in _NO_FOLDER:
+            raise
         return []
 
 
