@@ -1,6 +1,7 @@
 """`bloom runs`: the run list of a folder and of a server; tags; runs without a config.json."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,23 @@ def test_columns_that_no_run_has_are_named(folder: Path) -> None:
     for name in ("eval/los. Did you mean eval/loss", "nothing.", "optimiser."):
         assert f"warning: No run has a column {name}" in text
     assert "warning" not in _bloom(str(folder), "--columns", "lr,cost", "--sort", "-lr")[1]
+
+
+@pytest.mark.parametrize("command", ["list", "watch --once", "samples", "what-ran", "checkpoints", "compare"])
+def test_a_terminal_obeys_nothing_that_a_run_holds(tmp_path: Path, command: str) -> None:
+    orders = "\x1b]0;title\x07\x1b[2J\x1b[31m\x9b1m\x1b]52;c;eA==\x1b\\\x1bc\x08"
+    run = tmp_path / "runs" / "odd"
+    with Reporter(run, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        reporter.describe({f"fact {orders}": f"value {orders}", "config": {"lr": f"low {orders}"}})
+        reporter.metrics({f"loss {orders}": 1.0}, step=1)
+        reporter.log(f"line {orders} end", "warning")
+        reporter.sample(f"prompt {orders}", f"answer {orders}", step=1)
+        reporter.checkpoint(f"checkpoints/{orders}", step=1, metrics={"eval/loss": 1.5})
+    labels = {"name": f"name {orders}", "tags": [f"tag {orders}"], "notes": orders}
+    (run / "labels.json").write_text(json.dumps(labels))
+    other = Path(shutil.copytree(run, tmp_path / "runs" / "other"))
+    name, *options = command.split()
+    named = {"list": [tmp_path / "runs"], "compare": [run, other]}.get(name, [run])
+    code, output = _bloom(name, *map(str, named), *options)
+    assert code == 0, output
+    assert not {"\x1b", "\x9b", "\x07", "\x08"} & set(output), repr(output)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, refuse, report
+from gpubloom.cli.output import STOPPED, fail, refuse, report, without_controls
 from gpubloom.errors import UNKNOWN, InputError, code_of
 
 _IDLE_MINUTES = 120.0
@@ -103,7 +103,7 @@ class Conversation:
                 for line in response.iter_lines():
                     piece = _text(line)
                     said += piece
-                    typer.echo(piece, nl=False)
+                    typer.echo(without_controls(piece), nl=False)
         except httpx.HTTPError as problem:
             raise InputError(
                 "process_ended", f"The model process stopped answering ({problem}). Start `bloom chat` again."

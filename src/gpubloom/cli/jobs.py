@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call, save_file
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, fail, without_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
     if job["queue_position"]:
         typer.echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
-        typer.echo(f"  {job['error_message']}")
+        typer.echo(f"  {without_controls(job['error_message'])}")
     _show_start(job)
     for finding in job["summary"]["findings"]:
         level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
@@ -123,13 +123,13 @@ def _show_start(job: dict[str, Any]) -> None:
         text = f"  {stage['text']}" if stage["text"] else ""
         typer.echo(f"  {_STAGES.get(stage['name'], stage['name']):<18} {stage['state']}{seconds}{text}")
     for line in start["log"][-10:]:
-        typer.echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {line['text']}")
+        typer.echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {without_controls(line['text'])}")
 
 
 def _echo(line: str, indent: str = "") -> None:
     """A line of a job's output; warnings and errors in colour."""
     colour = {"warning": typer.colors.YELLOW, "error": typer.colors.RED}.get(line.partition(":")[0])
-    typer.secho(f"{indent}{line}", fg=colour)
+    typer.secho(f"{indent}{without_controls(line)}", fg=colour)
 
 
 @app.command("list")

@@ -1,5 +1,6 @@
 """What commands print to standard error besides their answer: an error, a progress bar."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -10,6 +11,18 @@ from gpubloom.errors import CodedError, InputError, code_of, error_line
 
 # Exit statuses: the command failed, its input is wrong, somebody stopped it.
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
+
+
+# Colours, titles and whatever else a terminal obeys, then single characters besides tab and line ends.
+_CONTROLS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[^\n]?"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def without_controls(text: str) -> str:
+    """What a script, a model or another person wrote, for a terminal that must not obey it."""
+    return _CONTROLS.sub("", text)
 
 
 def refuse(problem: Exception) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import refuse, without_controls
 
 
 def samples(
@@ -34,7 +34,7 @@ def print_samples(found: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
         typer.echo("This run has no samples. Set eval.prompts, or bloom finetune --sample-prompt TEXT.")
         return
     for number, each in enumerate(found):
-        typer.echo(("\n" if number else "") + f"Prompt: {each['prompt']}")
+        typer.echo(("\n" if number else "") + f"Prompt: {without_controls(each['prompt'])}")
         for answer in each["answers"]:
             text = str(answer["text"]).strip().replace("\n", "\n            ") or "(empty answer)"
-            typer.echo(f"{'step ' + format(answer['step'], ','):>10}  {text}")
+            typer.echo(f"{'step ' + format(answer['step'], ','):>10}  {without_controls(text)}")

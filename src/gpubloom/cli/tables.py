@@ -1,7 +1,9 @@
 """Tables and lists that fit the terminal: ids and numbers are never cut, only text wraps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
+
+from gpubloom.cli.output import without_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,10 +16,20 @@ _NAME_WIDTH = 32
 
 
 def new_console(width: int | None = None) -> "Console":
-    """A console that prints text as it is, without markup or highlighting."""
-    from rich.console import Console
+    """A console that prints text without markup, highlighting, and what a terminal would obey."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    class PlainConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                # Of rich itself: where the cursor goes.
+                is_own = segment.control is not None
+                yield segment if is_own else Segment(without_controls(segment.text), segment.style)
+
+    return PlainConsole(highlight=False, markup=False, emoji=False, width=width)
 
 
 def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":

@@ -33,11 +33,10 @@ def watch(
 
     Ctrl-C does not stop the run.
     """
-    from rich.console import Console
-
     from gpubloom.cli.run_view import RunView, follow_in_lines, must_be_run
+    from gpubloom.cli.tables import new_console
 
-    console = Console(highlight=False, markup=False)
+    console = new_console()
     try:
         view = RunView(must_be_run(run))
         if once:
