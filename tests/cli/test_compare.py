@@ -54,6 +54,15 @@ def test_run_directories_are_compared(tmp_path: Path) -> None:
     assert answer["runs"][1]["figures"]["tokens"] == 20
 
 
+def test_a_metric_that_no_run_has_is_named_in_place_of_an_empty_chart(tmp_path: Path) -> None:
+    first, second = _run(tmp_path / "first", [3.0], name="a"), _run(tmp_path / "second", [2.0], name="b")
+    code, text = _bloom(str(first), str(second), "--series", "train/los")
+    assert code == 0, text
+    last = text.splitlines()[-1]
+    assert last.startswith("None of these runs has values of train/los. Metrics: ")
+    assert "train/loss" in last
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -83,7 +92,7 @@ def test_jobs_of_a_server_are_compared(tmp_path: Path, monkeypatch: pytest.Monke
         code, text = _bloom(*(str(job.id) for job in jobs))
     assert code == 0, text
     assert "epochs" in text
-    assert "no values yet" in text
+    assert "None of these runs has values of train/loss." in text
 
 
 def test_curves_in_one_chart_keep_whose_they_are() -> None:

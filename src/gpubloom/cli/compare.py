@@ -4,7 +4,8 @@ The runs are run directories of this machine, or jobs of the server that `bloom 
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
@@ -42,10 +43,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs, and the fields of their configs that are not the same in all."""
+    """Runs, and the fields of their configs that are not the same in all; `metrics`, where they are known."""
 
     runs: list[Run]
     differences: "list[Difference]"
+    metrics: Sequence[str] = ()
 
 
 def compare(
@@ -115,7 +117,8 @@ def compare_directories(folders: list[Path], series: str) -> Comparison:
     found = [RunFolder(folder).run(folder.absolute()) for folder in folders]
     curves = [read_curve(folder, run, series) for folder, run in zip(folders, found, strict=True)]
     lines = [Line([] if curve is None else [list(zip(curve.x, curve.y, strict=True))]) for curve in curves]
-    return _comparison(compare(found).model_dump(mode="json"), lines)
+    metrics = sorted({name for run in found for name in run.stats})
+    return replace(_comparison(compare(found).model_dump(mode="json"), lines), metrics=metrics)
 
 
 def compare_jobs(job_ids: list[str], series: str) -> Comparison:
@@ -168,8 +171,12 @@ def _show(comparison: Comparison, series: str) -> None:
     for table in tables(comparison, console.width):
         console.print(table)
         console.print()
-    console.print(Text(series))
     lines = [run.curve for run in comparison.runs]
+    if not any(piece for line in lines for piece in line.pieces):
+        known = f" Metrics: {', '.join(comparison.metrics)}." if comparison.metrics else ""
+        console.print(f"None of these runs has values of {series}.{known}", soft_wrap=True)
+        return
+    console.print(Text(series))
     for row in draw_together(lines, min(console.width, _MOST_WIDTH), _CHART_HEIGHT):
         text = Text(no_wrap=True)
         for part, owner in row:
