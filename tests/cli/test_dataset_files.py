@@ -99,6 +99,13 @@ def test_convert_writes_messages_and_an_eval_split(tmp_path: Path) -> None:
     assert bloom_datasets("convert", source, target, "--eval-fraction", 0.5).exit_code == 2
 
 
+def test_convert_writes_no_json_into_a_file_that_is_read_as_a_table(tmp_path: Path) -> None:
+    source = alpaca(tmp_path)
+    done = bloom_datasets("convert", source, tmp_path / "new.csv")
+    assert (done.exit_code, printed(done.stderr)) == (2, ["wrong_suffix"])
+    assert not (tmp_path / "new.csv").exists()
+
+
 def test_convert_overwrites_no_file(tmp_path: Path) -> None:
     source = alpaca(tmp_path)
     before = source.read_bytes()

@@ -133,6 +133,10 @@ def convert(
         for new in filter(None, (target, eval_target)):
             if new.is_file():
                 raise InputError("file_exists", f"{new} already exists: choose a new file.")
+            if new.suffix.lower() not in {".jsonl", ".json", ""}:
+                raise InputError(
+                    "wrong_suffix", f"{new} gets one JSON object per line: its name must end with .jsonl."
+                )
         source = _open(file, encoding)
         chosen = _mapping(mapping) or _detected(source)
         done = write(source, chosen, target, eval_target=eval_target, split=Split(eval_fraction, seed))
