@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from gpubloom.cli.app import app
 from tests.errors import printed
+from tests.tiny_models import make_tiny_model
 
 
 def bloom_datasets(*arguments: object) -> Result:
@@ -149,3 +150,13 @@ def test_pull_without_a_name_lists_the_well_known_datasets() -> None:
 def test_pull_refuses_options_of_the_other_kind_of_dataset(arguments: tuple[str, ...]) -> None:
     done = bloom_datasets("pull", *arguments)
     assert (done.exit_code, printed(done.stderr)) == (2, ["invalid_option"])
+
+
+def test_the_tokenizer_of_a_run_is_that_of_its_model(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    make_tiny_model(run / "model")
+    (run / "train.py").touch()
+    source = alpaca(tmp_path)
+    told = [bloom_datasets("inspect", source, "--tokenizer", name).stdout for name in (run, run / "model")]
+    assert "tokens" in told[0]
+    assert told[0] == told[1]

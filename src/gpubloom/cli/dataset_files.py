@@ -27,7 +27,9 @@ MapOption = Annotated[
 ]
 TokenizerOption = Annotated[
     Path | None,
-    typer.Option(help="Model folder or tokenizer.json, to count tokens and apply the chat template."),
+    typer.Option(
+        help="Model folder, run directory or tokenizer.json, to count tokens and apply the chat template."
+    ),
 ]
 EncodingOption = Annotated[
     str | None,
@@ -248,7 +250,10 @@ def _open(file: Path, encoding: str | None) -> "Source":
 def _model(path: Path | None) -> "ModelFiles | None":
     from gpubloom.datasets import ModelFiles
 
-    return None if path is None else ModelFiles.load(path)
+    if path is None:
+        return None
+    is_run = (path / "train.py").is_file() and (path / "model").is_dir()
+    return ModelFiles.load(path / "model" if is_run else path)
 
 
 def _mapping(assignments: list[str] | None) -> "Mapping | None":
