@@ -431,3 +431,10 @@ def test_the_commands_that_are_proposed_can_be_pasted(
     (run / "config.json").write_text(TrainConfig().to_json())
     _conclude(run, 0, Console(highlight=False, markup=False))
     assert f"bloom models generate '{run}'" in capsys.readouterr().out
+    # Nothing computes text with a model of a plug-in.
+    config = TrainConfig.model_validate({"model": {"preset": "nano", "architecture": "convolutions"}})
+    (run / "config.json").write_text(config.to_json())
+    _conclude(run, 0, Console(highlight=False, markup=False))
+    shown = capsys.readouterr().out
+    assert "Done." in shown
+    assert "Try it" not in shown

@@ -10,6 +10,8 @@ import torch
 
 from gpubloom.datasets import NotADataset, Source, inspect
 from gpubloom.engine.checkpoint import list_checkpoints
+from gpubloom.engine.serving.resolved_model import find_model
+from gpubloom.errors import InputError
 from gpubloom.plugins import PluginProblem
 from tests.engine.runs import Run
 from tests.errors import raises
@@ -52,6 +54,8 @@ def test_an_architecture_learns_and_is_saved_like_any_other(make_run: MakeRun) -
     assert [path.name[-2:] for path in list_checkpoints(run.folder / "checkpoints")][-1] == "30"
     settings = json.loads((run.folder / "model/config.json").read_text())
     assert (settings["architecture"], settings["options"]) == ("convolutions", {"width": 3})
+    with raises(InputError, code="unsupported_architecture", match="convolutions"):
+        find_model(run.folder)
 
 
 @pytest.mark.usefixtures("examples")

@@ -369,9 +369,12 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
     match latest.get("status"):
         case "completed":
             console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
-            examples = TrainConfig.read(run_dir / "config.json").data.kind == "examples"
+            config = TrainConfig.read(run_dir / "config.json")
+            examples = config.data.kind == "examples"
             trial = f"bloom chat {typed}" if examples else f'bloom models generate {typed} "your prompt"'
-            console.print(f"Try it: {trial}", soft_wrap=True)
+            # Only its run can compute a model of a plug-in.
+            if config.model.architecture is None:
+                console.print(f"Try it: {trial}", soft_wrap=True)
         case "cancelled":
             console.print("Cancelled.")
         case "paused" | "preempted" if latest.get("checkpoint"):

@@ -21,6 +21,8 @@ from gpubloom.plan import DecoderShape, ModelShape
 from gpubloom.plan.decoder import Linear
 
 _GROUP: plugins.Group = "architectures"
+# In the config.json of such a model.
+PLUGGED_TYPE = "gpubloom_custom"
 
 
 class Architecture(Protocol):
@@ -179,4 +181,4 @@ def plugged_settings(name: str, shape: ModelShape, options: Mapping[str, Any]) -
         "num_hidden_layers": shape.layers,
         "max_position_embeddings": shape.context_length,
     }
-    return {"model_type": "gpubloom_custom", "architecture": name, "options": dict(options), **sizes}
+    return {"model_type": PLUGGED_TYPE, "architecture": name, "options": dict(options), **sizes}

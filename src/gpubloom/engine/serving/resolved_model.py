@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
 from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
+from gpubloom.engine.models.plugin_model import PLUGGED_TYPE
 from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from gpubloom.plan.config import read_json
@@ -64,6 +65,7 @@ def find_model(path: Path, base: Path | None = None, *, weights: Path | None = N
     run_dir, config = _run_of(path)
     folder = weights or _folder(path, run_dir, config)
     _must_be_safetensors(folder)
+    _must_be_known(folder)
     found = ResolvedModel(folder, run_dir=run_dir, config=config)
     if base is not None:
         if not base.is_dir():
@@ -118,6 +120,18 @@ def _folder(path: Path, run_dir: Path | None, config: TrainConfig | None) -> Pat
 
 def _holds_weights(folder: Path) -> bool:
     return has_weights(folder) or (folder / adapter_folder.WEIGHTS_FILE).is_file()
+
+
+def _must_be_known(folder: Path) -> None:
+    """The parts of a plug-in are trained as blocks; nothing here makes a whole model of them."""
+    file = folder / CONFIG_FILE
+    settings = read_json(file) if file.is_file() else {}
+    if settings.get("model_type") == PLUGGED_TYPE:
+        raise InputError(
+            "unsupported_architecture",
+            f"{folder} has the architecture {settings.get('architecture')!r} of a plug-in. Only its run can "
+            "compute such a model. To use the weights, load model.safetensors in code of your own.",
+        )
 
 
 def _must_be_safetensors(folder: Path) -> None:
