@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reporter
+from tests.errors import printed
 from tests.traincard_mirror.conftest import S3Server, content
 
 pytest.importorskip("obstore")
@@ -42,3 +43,13 @@ def test_what_cannot_be_done_is_said_in_a_sentence(server: S3Server, tmp_path: P
     assert (no_run.returncode, "not a run directory" in no_run.stderr) == (2, True)
     nothing_there = bloom("s3://bucket/nothing", tmp_path / "x")
     assert (nothing_there.returncode, "no run at" in nothing_there.stderr) == (2, True)
+
+
+def test_a_bucket_that_cannot_be_reached_is_an_error_with_a_code(
+    server: S3Server, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Reporter(run_dir, telemetry_seconds=0) as reporter:
+        reporter.metric("loss", 1.0, step=1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    lost = bloom(run_dir, "s3://bucket/lost")
+    assert (lost.returncode, printed(lost.stderr)) == (1, ["bucket_unavailable"])

@@ -61,7 +61,11 @@ def _push(run: Path, url: str, follow: bool) -> None:
         mirror.start()
     # The user waits for this upload, so it has no short time limit.
     if not mirror.finish(timeout=24 * 3600.0):
-        raise typer.Exit(1)
+        # The mirror has printed the reason, and the command that continues.
+        fail(
+            "bucket_unavailable",
+            f"{run} is not completely in {url}. Check the address, its keys and the connection.",
+        )
     typer.echo(f"Copied {run} to {url}.")
 
 
