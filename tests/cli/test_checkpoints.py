@@ -52,8 +52,8 @@ def test_checkpoints_are_also_json(tmp_path: Path) -> None:
 def test_a_job_lists_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     item: dict[str, Any] = {"step": 10, "metrics": {"eval/loss": "NaN"}, "size": None, "best": False}
     answer = {"items": [{**item, "details": SAID}], "facts": {}}
-    monkeypatch.setattr("gpubloom.cli.jobs._call", lambda *_: answer)
+    monkeypatch.setattr("gpubloom.cli.jobs.call", lambda *_: answer)
     shown = _bloom("jobs", "checkpoints", "00000000-0000-0000-0000-000000000001")
     assert shown.startswith("step 10  eval loss NaN\n  trained for 1 min 15 s")
-    monkeypatch.setattr("gpubloom.cli.jobs._call", lambda *_: {"items": [], "facts": {}})
+    monkeypatch.setattr("gpubloom.cli.jobs.call", lambda *_: {"items": [], "facts": {}})
     assert "No checkpoint" in _bloom("jobs", "checkpoints", "00000000-0000-0000-0000-000000000001")
