@@ -67,7 +67,8 @@ export function findingsOf(job: Job, machinesSeen: boolean | undefined): Finding
   if (summary.restart_count > 0) {
     const times = TIMES[summary.restart_count] ?? `${countText(summary.restart_count)} times`;
     const from = summary.resumed_from_step === null ? "" : `The last attempt started from step ${countText(summary.resumed_from_step)}. Repeated steps are drawn fainter in the charts.`;
-    findings.push({ key: "resumed", tone: "attention", title: `Resumed ${times}.`, text: from });
+    // A pause resumes as well as a crash: alone it warns of nothing.
+    findings.push({ key: "resumed", tone: "plain", title: `Resumed ${times}.`, text: `${from} The logs say why each attempt ended.`.trimStart() });
   }
   const dropped = Object.entries(summary.dropped).filter(([, count]) => count > 0);
   if (dropped.length > 0) {

@@ -104,7 +104,7 @@ describe("findings", () => {
     expect(keys(result)).toEqual(["failed", "resumed"]);
     expect(result[0]?.text).toBe("Killed by signal 9.");
     expect(result[0]?.next).toContain("Resume");
-    expect(result[1]?.title).toBe("Resumed twice.");
+    expect(result[1]).toMatchObject({ title: "Resumed twice.", tone: "plain" });
     expect(result[1]?.text).toContain("8,000");
   });
 
