@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useLocation } from "@tanstack/react-router";
+import { useEffect } from "react";
 import { authStateQuery, oauthStart } from "@/api/auth";
 import { answerConfirm } from "@/api/client";
 import { confirmIdentity, confirmMethodsQuery, confirmWithPasskey } from "@/api/factors";
@@ -42,7 +43,7 @@ export function ConfirmIdentityDialog({ user }: { user: User }) {
 type ConfirmFormProps = { user: User; password: boolean; code: boolean };
 
 function ConfirmForm({ user, password, code }: ConfirmFormProps) {
-  const { field, failure, isSubmitting, onSubmit } = useApiForm({
+  const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: z.object({ password: password ? existingPassword : z.string(), code: code ? codeRule : z.string() }),
     defaultValues: { password: "", code: "" },
     submit: async (values) => {
@@ -50,6 +51,8 @@ function ConfirmForm({ user, password, code }: ConfirmFormProps) {
       answerConfirm(true);
     },
   });
+  // The dialog opened before it was known what to ask for, with the focus on the way out of it.
+  useEffect(() => form.setFocus(password ? "password" : "code"), [form, password]);
   return (
     <ApiForm label="Confirm it is you" failure={failure} onSubmit={onSubmit}>
       {/* Password managers expect the name next to the password. */}

@@ -53,7 +53,9 @@ it("sends the call again once the person has confirmed who they are", async () =
   const user = userEvent.setup();
   const created = create();
   await screen.findByRole("dialog", { name: "Confirm it is you" });
-  await user.type(await screen.findByLabelText("Password"), "wrong password{Enter}");
+  const password = await screen.findByLabelText("Password");
+  await vi.waitFor(() => expect(document.activeElement).toBe(password));
+  await user.type(password, "wrong password{Enter}");
   expect(await screen.findByText("The password is wrong.")).toBeDefined();
   await user.clear(screen.getByLabelText("Password"));
   await user.type(screen.getByLabelText("Password"), "right password{Enter}");

@@ -184,7 +184,7 @@ function ScopeChoices({ registration, error, admin }: ScopeChoicesProps) {
             key={scope}
             className="flex cursor-pointer items-center gap-3 rounded-control border border-line-strong px-3 py-2 transition-colors duration-150 hover:bg-white/4 has-checked:border-violet has-checked:bg-violet/12"
           >
-            <input type="checkbox" value={scope} {...registration} className="size-4 accent-violet" />
+            <input type="checkbox" value={scope} {...registration} className="size-4 shrink-0 accent-violet" />
             <span>
               <span className="font-[560]">{scope}</span> <span className="text-dim">{text}</span>
             </span>
