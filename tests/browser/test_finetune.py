@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -165,6 +166,14 @@ def test_a_wrong_budget_starts_no_job(new_page: NewPage, live_app: LiveServer) -
     budget.fill("5")
     page.get_by_role("button", name="Start training").first.click()
     page.wait_for_url(re.compile(r"/projects/[0-9a-f-]{36}/jobs/[0-9a-f-]{36}$"))
+
+
+@pytest.mark.long
+def test_a_link_to_a_deleted_model_asks_for_another(new_page: NewPage, server: LiveServer) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.goto(f"/finetune?model={uuid4()}&dataset={uuid4()}")
+    expect(page.get_by_label("Plan")).to_contain_text("Choose another model: this model no longer exists.")
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import { useJobForm } from "@/pages/new-job/use-job-form";
 import { WhereCard } from "@/pages/new-job/where-card";
 import { DataChoice, LISTED, ModelChoice, MoreData } from "./choices";
 import { MethodFields, RateFinder, SettingsAccordions } from "./finetune-fields";
-import { FINETUNE_CONFIG, finetuneRules, usualName, whatIsMissing } from "./finetune-rules";
+import { FINETUNE_CONFIG, finetuneRules, FROM_HUB, usualName, whatIsMissing } from "./finetune-rules";
 import { PreflightCard } from "./preflight-card";
 
 const route = getRouteApi("/app/finetune");
@@ -33,9 +33,15 @@ function Finetune({ like }: { like?: Job }) {
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "model_id" | "dataset_id" | "mix" | "eval_dataset_id">) => {
     const known = datasets.data?.items ?? [];
+    const model = models.data?.items.find(({ id }) => id === values.model_id);
+    const dataset = known.find(({ id }) => id === values.dataset_id);
+    const modelIsGone = !model && models.isSuccess && !models.isFetching && values.model_id !== "" && !values.model_id.startsWith(FROM_HUB);
+    // A dataset may also be older than those that are listed.
+    const datasetIsGone = !dataset && datasets.isSuccess && !datasets.isFetching && known.length < LISTED.limit && values.dataset_id !== "";
     return {
-      model: models.data?.items.find(({ id }) => id === values.model_id),
-      dataset: known.find(({ id }) => id === values.dataset_id),
+      model,
+      dataset,
+      gone: modelIsGone ? ("model" as const) : datasetIsGone ? ("dataset" as const) : undefined,
       mixed: known.filter(({ id }) => values.mix.some((each) => each.dataset_id === id)),
       held: known.find(({ id }) => id === values.eval_dataset_id),
     };

@@ -26,11 +26,13 @@ function whatDatasetLacks({ status, report }: Dataset, called: string): string |
   return report && report.mapping === null ? `Assign the columns on the page of the ${called}.` : null;
 }
 
-type Chosen = { model?: Model; dataset?: Dataset; mixed?: Dataset[]; held?: Dataset };
+/** `gone`: what an old link or draft names, and the lists do not have any more. */
+type Chosen = { model?: Model; dataset?: Dataset; mixed?: Dataset[]; held?: Dataset; gone?: "model" | "dataset" };
 
 /** What has to happen before there is anything to plan. */
-export function whatIsMissing({ dataset_id, mix, model_id }: Pick<JobFormValues, "dataset_id" | "mix" | "model_id">, { model, dataset, mixed = [], held }: Chosen): string | null {
+export function whatIsMissing({ dataset_id, mix, model_id }: Pick<JobFormValues, "dataset_id" | "mix" | "model_id">, { model, dataset, mixed = [], held, gone }: Chosen): string | null {
   if (model_id === "") return "Choose a model.";
+  if (gone) return `Choose another ${gone}: this ${gone} no longer exists.`;
   if (model_id.startsWith(FROM_HUB)) return "Download the model.";
   if (model && model.status !== "ready") return model.status === "failed" ? "Choose another model: this model cannot be used." : "Wait until the model is ready.";
   if (dataset_id === "") return "Choose a dataset.";

@@ -64,6 +64,7 @@ describe("what is missing before there can be a plan", () => {
   it("is said one thing at a time", () => {
     expect(whatIsMissing({ ...chosen, model_id: "", dataset_id: "" }, {})).toBe("Choose a model.");
     expect(whatIsMissing({ ...chosen, model_id: "hub:a/b" }, {})).toBe("Download the model.");
+    expect(whatIsMissing(chosen, { dataset: dataset("ready"), gone: "model" })).toBe("Choose another model: this model no longer exists.");
     expect(whatIsMissing(chosen, { model: model("fetching"), dataset: dataset("ready") })).toBe("Wait until the model is ready.");
     expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("inspecting") })).toBe("Wait until the dataset is ready.");
     expect(whatIsMissing(chosen, { model: model("ready"), dataset: dataset("ready", null) })).toContain("Assign the columns");
