@@ -1,8 +1,11 @@
 """The pre-flight of a run on examples: counts before the start, for `bloom finetune` and its plan."""
 
+import atexit
 import dataclasses
 import json
-from functools import lru_cache
+import shutil
+import tempfile
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpubloom.datasets import FilePreflight, Preflight
-    from gpubloom.plan import EpochData, TrainConfig
+    from gpubloom.plan import DataConfig, EpochData, TrainConfig
 
 # A larger file is planned by its size: counting it takes longer than a person likes to wait for a start.
 _COUNTED_BYTES = 64_000_000
@@ -19,6 +22,21 @@ _SIGNS = {"critical": "✗", "warning": "!", "info": "·"}
 
 def preflight_of(config: "TrainConfig") -> "Preflight":
     """What the run would train on; InputError says why it could not start."""
+    return _counted_for(config)[0]
+
+
+def hand_over(config: "TrainConfig", run_dir: Path) -> None:
+    """Gives the tokens that were counted to the run, which would tokenize the same rows again."""
+    from gpubloom.datasets.token_files import move_tokens
+    from gpubloom.plan.run_files import EXAMPLES_FOLDER
+
+    tokens = _counted_for(config)[1] if _is_counted(config.data) else None
+    if tokens is not None:
+        _counted.cache_clear()
+        move_tokens(tokens, run_dir / EXAMPLES_FOLDER)
+
+
+def _counted_for(config: "TrainConfig") -> "tuple[Preflight, Path | None]":
     model = config.model
     return _counted(
         config.data.model_dump_json(), config.context_length, model.rope_scaling, model.rope_factor
@@ -26,31 +44,51 @@ def preflight_of(config: "TrainConfig") -> "Preflight":
 
 
 @lru_cache(1)
-def _counted(data_json: str, context_length: int, rope: str | None, rope_factor: float | None) -> "Preflight":
+def _counted(
+    data_json: str, context_length: int, rope: str | None, rope_factor: float | None
+) -> "tuple[Preflight, Path | None]":
+    """The pre-flight, and the folder of the tokens that it counted."""
     from gpubloom.datasets import ModelFiles, ReadingOptions, RopeScaling, example_files, preflight
+    from gpubloom.datasets.token_files import examples_key, write_tokens
     from gpubloom.plan import DataConfig
 
     data = DataConfig.model_validate_json(data_json)
     assert data.tokenizer.path is not None
     train, evaluation = example_files(data)
     options = ReadingOptions.of(data, context_length)
-    model = ModelFiles.load(Path(data.tokenizer.path), data.template_name)
+    tokenizer = Path(data.tokenizer.path)
+    model = ModelFiles.load(tokenizer, data.template_name)
     scaling = None if rope is None else RopeScaling(rope, rope_factor)
-    return preflight(train, evaluation, options, model, packing=data.packing, rope=scaling)
+    count = partial(preflight, train, evaluation, options, model, packing=data.packing, rope=scaling)
+    if not _is_counted(data):
+        return count(), None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="bloom-examples-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        key = examples_key(train, evaluation, options, tokenizer, data.template_name)
+        return count(reader=partial(write_tokens, folder, key)), folder
+    except OSError:
+        # No room for temporary files; the run writes its own.
+        return count(), None
 
 
 def epoch_data(config: "TrainConfig") -> "EpochData":
     """The data of an epoch for the plan: counted where that is quick, else estimated from file sizes."""
     from gpubloom.plan import CountedData, estimate_tokens
 
+    # Also says which file is missing or empty.
     estimated = estimate_tokens(config.data)
-    if config.data.kind != "examples" or config.data.train_path is None or "://" in config.data.train_path:
-        return estimated
-    paths = [config.data.train_path, *(each.path for each in config.data.mix)]
-    if sum(Path(path).stat().st_size for path in paths) > _COUNTED_BYTES:
+    if not _is_counted(config.data):
         return estimated
     train = preflight_of(config).train
     return CountedData(train.sequences, train.tokens, config.context_length)
+
+
+def _is_counted(data: "DataConfig") -> bool:
+    if data.kind != "examples" or data.train_path is None or "://" in data.train_path:
+        return False
+    paths = [data.train_path, *(each.path for each in data.mix)]
+    return sum(Path(path).stat().st_size for path in paths) <= _COUNTED_BYTES
 
 
 def show_preflight(config: "TrainConfig", console: "Console", *, as_json: bool) -> None:
@@ -75,7 +113,7 @@ def show_findings(config: "TrainConfig", console: "Console") -> None:
     from gpubloom.traincard.findings import OF_DATA
     from gpubloom.traincard.lines import finding_line
 
-    if isinstance(epoch_data(config), int | None):
+    if not _is_counted(config.data):
         return
     for finding in preflight_of(config).findings:
         if finding.kind not in OF_DATA and finding.kind != "few_rows_used":

@@ -200,7 +200,7 @@ def start(
     """Writes a new run and trains it in a child process; InputError when the input is wrong."""
     from gpubloom import __version__
     from gpubloom.cli.child_process import must_have_torch
-    from gpubloom.cli.preflight import epoch_data
+    from gpubloom.cli.preflight import epoch_data, hand_over
     from gpubloom.cli.train_config import build_config
     from gpubloom.hub.fetching import default_home
     from gpubloom.plan import plan_on, run_files
@@ -224,6 +224,7 @@ def start(
     try:
         for name, text in run_files(config, expected, __version__).items():
             (run_dir / name).write_text(text, encoding="utf-8")
+        hand_over(config, run_dir)
     except OSError as problem:
         _remove_unused(run_dir)
         raise InputError("cannot_write", _unwritable(problem)) from None

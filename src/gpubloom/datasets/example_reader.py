@@ -205,6 +205,10 @@ class ReadExamples:
     has_conversations: bool
 
 
+# How read_examples is called.
+Reader = Callable[[Sequence[ExampleFile], ExampleFile | None, ReadingOptions, ModelFiles, Take], ReadExamples]
+
+
 def read_examples(
     train: Sequence[ExampleFile],
     evaluation: ExampleFile | None,

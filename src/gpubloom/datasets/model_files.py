@@ -164,6 +164,8 @@ class ModelFiles:
     tokenizer: RowTokenizer
     # Positions that the model was trained with, where its config.json says so.
     positions: int | None = None
+    # Whether the template is none of the folder's own.
+    has_other_template: bool = False
 
     @classmethod
     def load(cls, path: Path, template_name: str | None = None) -> "ModelFiles":
@@ -171,7 +173,9 @@ class ModelFiles:
         of TEMPLATES in place of the folder's own."""
         folder = path if path.is_dir() else path.parent
         template = ChatTemplate.from_folder(folder, template_name)
-        return cls(template, RowTokenizer.load(path, template.eos), _positions(folder / "config.json"))
+        tokenizer = RowTokenizer.load(path, template.eos)
+        is_other = template_name is not None or template.is_fallback
+        return cls(template, tokenizer, _positions(folder / "config.json"), is_other)
 
 
 def _positions(file: Path) -> int | None:

@@ -15,6 +15,7 @@ from gpubloom.datasets.example_reader import (
     ExampleFile,
     FileCounts,
     PreparedExample,
+    Reader,
     ReadExamples,
     ReadingOptions,
     encoding_finding,
@@ -117,10 +118,11 @@ def preflight(
     *,
     packing: bool = True,
     rope: RopeScaling | None = None,
+    reader: Reader = read_examples,
 ) -> Preflight:
     """Reads every file once. Raises InputError where a run could not start with them, and why."""
     sides: dict[SplitName, _Side] = {"train": _Side(), "eval": _Side()}
-    read = read_examples(
+    read = reader(
         train, evaluation, options, model, lambda side, example, times: sides[side].add(example, times)
     )
     limit, length, counts = options.context_length, 0, {}

@@ -7,6 +7,10 @@ agent start the same file that a person can start.
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.planner import Plan
 
+# Of a run directory: the tokens that its examples became.
+EXAMPLES_FOLDER = ".examples"
+_CACHE = f'cache=session.run_dir / "{EXAMPLES_FOLDER}"'
+
 _SCRIPT = '''\
 """Trains the run {name!r} in this folder with {trainer}; written by `bloom`.
 
@@ -36,24 +40,24 @@ if __name__ == "__main__":
 '''
 
 _ENGINE_IMPORTS = "from gpubloom.engine import Dataset, Model, Trainer, training_session"
-_ENGINE_BODY = """\
+_ENGINE_BODY = f"""\
         with session.leader_first():
-            dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
+            dataset = Dataset.open(config.data, config.context_length, {_CACHE})
         model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
         trainer = Trainer(config, model, dataset, session.reporter, session.stop, session.group)"""
 
 _TRL_IMPORTS = """\
 from gpubloom.backends import open_trainer
 from gpubloom.engine import Dataset, training_session"""
-_TRL_BODY = """\
+_TRL_BODY = f"""\
         # Tokens, loss masks, rows and row order come from the engine; TRL's SFTTrainer does the rest.
-        dataset = Dataset.open(config.data, config.context_length, cache=session.run_dir / ".examples")
+        dataset = Dataset.open(config.data, config.context_length, {_CACHE})
         # Imports transformers, PEFT and TRL, which takes a while, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
-_UNSLOTH_BODY = """\
+_UNSLOTH_BODY = f"""\
         # No packing: Unsloth's attention would cross from one packed example into the next.
-        data = config.data.model_copy(update={"packing": False})
-        dataset = Dataset.open(data, config.context_length, cache=session.run_dir / ".examples")
+        data = config.data.model_copy(update={{"packing": False}})
+        dataset = Dataset.open(data, config.context_length, {_CACHE})
         # Imports Unsloth before transformers, PEFT and TRL, which Unsloth patches, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
 

@@ -250,16 +250,21 @@ def test_a_second_opening_reads_what_the_first_one_kept(
     np.testing.assert_array_equal(again.train.tokens, first.train.tokens)
 
 
-@pytest.mark.parametrize("change", ["data", "setting", "template"])
+@pytest.mark.parametrize("change", ["data", "setting", "template", "end of text"])
 def test_what_was_kept_is_made_again_when_anything_it_depends_on_changes(tmp_path: Path, change: str) -> None:
-    model = make_tiny_model(tmp_path / "model")
+    model = make_tiny_model(tmp_path / "model", chat_template=change != "end of text")
     path = write_lines(tmp_path / "data.jsonl", {"prompt": QUESTION, "completion": ANSWER})
+    said = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**said, "eos_token": None}))
+    (model / "special_tokens_map.json").write_text('{"eos_token": "<|endoftext|>"}')
     before = open_file(model, path, cache=tmp_path / ".examples")
     settings: dict[str, Any] = {}
     if change == "data":
         write_lines(path, {"prompt": QUESTION, "completion": "Eight herons."})
     elif change == "setting":
         settings = {"train_on": "everything"}
+    elif change == "end of text":
+        (model / "special_tokens_map.json").write_text('{"eos_token": "<|im_end|>"}')
     else:
         template = model / "chat_template.jinja"
         template.write_text(template.read_text().replace("<|im_start|>", "<|im_start|>the "))
