@@ -162,7 +162,7 @@ def test_columns_that_no_run_has_are_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "watch --once", "samples", "what-ran", "checkpoints", "compare"])
-def test_a_terminal_obeys_nothing_that_a_run_holds(tmp_path: Path, command: str) -> None:
+def test_a_terminal_gets_no_orders_from_a_run(tmp_path: Path, command: str) -> None:
     orders = "\x1b]0;title\x07\x1b[2J\x1b[31m\x9b1m\x1b]52;c;eA==\x1b\\\x1bc\x08"
     run = tmp_path / "runs" / "odd"
     with Reporter(run, telemetry_seconds=0, capture=False, announce=False) as reporter:

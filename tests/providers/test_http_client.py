@@ -133,7 +133,7 @@ def test_an_answer_that_no_service_sends_is_a_fault(
 
 def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
             while not writer.is_closing():

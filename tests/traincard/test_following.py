@@ -59,7 +59,8 @@ def test_points_keep_their_order_and_names_whatever_shape_their_lines_have() -> 
     x, values, times = found["train/loss"]
     assert (list(x), list(times)) == ([1, 2, 3, 4], [0.0, 0.5, 1.0, 2.0])
     assert [encode_number(value) for value in values] == [3.0, 2.0, "NaN", 0.5]
-    assert [list(part) for part in found["train/learning_rate"]] == [[1], [1.0], [0.0]]
+    # Larger than any float.
+    assert [list(part) for part in found["train/learning_rate"]] == [[1, 3], [1.0, math.inf], [0.0, 1.0]]
     assert [list(part) for part in found["eval/loss"]] == [[4], [1.0], [1.5]]
     assert [list(part) for part in found["system/cpu"]] == [[9.0], [1.0], [9.0]]
     assert "train/note" not in found
