@@ -174,6 +174,7 @@ def test_what_is_computed_otherwise_is_left_to_transformers(name: str) -> None:
         {"is_causal": False},
         {"rope_scaling": {"type": "linear", "factor": 2.0}},
         {"layer_types": ["sliding_attention"] * 3},
+        {"per_layer_config": {"1": {"intermediate_size": 48}}},
     ],
     ids=str,
 )

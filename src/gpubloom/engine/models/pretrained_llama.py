@@ -32,6 +32,7 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "pretraining_tp": (1,),
     "partial_rotary_factor": (None, 1, 1.0),
+    "per_layer_config": (None,),
 }
 # What transformers has other names for, or takes as the family says; code of a model is never used.
 _OLD_NAMES = frozenset({"rope_theta", "rope_scaling", "torch_dtype", "auto_map"})
