@@ -95,6 +95,25 @@ def test_nothing_is_compiled_for_a_run_that_ends_before_its_first_compiled_step(
     assert on_gpu(config, 30, tmp_path).first_compiled_step == 30, "a resume may have more steps"
 
 
+def test_a_short_run_that_gets_many_more_steps_is_compiled_after_all(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(device="auto", model=SMALL)
+    assert on_gpu(config, 20, tmp_path).first_compiled_step == 0
+    assert on_gpu(config, 20, tmp_path).first_compiled_step == 0
+    longer = on_gpu(config, 100_000, tmp_path)
+    assert longer.first_compiled_step > 1
+    assert on_gpu(config, 100_000, tmp_path) == longer
+
+
+def test_a_deterministic_run_that_gets_more_steps_stays_uncompiled(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(device="auto", model=SMALL, deterministic=True)
+    assert on_gpu(config, 20, tmp_path).first_compiled_step == 0
+    assert on_gpu(config, 100_000, tmp_path).first_compiled_step == 0
+
+
 @pytest.mark.parametrize(
     "stored",
     [

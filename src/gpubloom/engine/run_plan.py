@@ -129,7 +129,7 @@ def _on_gpu(config: TrainConfig, run: _Run, steps: int | None, *, can_compile: b
         is_kept=not config.deterministic and programs_are_kept(programs_of(config, run.model, found)),
         must_compile=config.compile == "on",
     )
-    first = _kept_step(run, found, choice.first_step()) or 0
+    first = _kept_step(run, found, choice.first_step(), None if config.deterministic else steps) or 0
     if without is not None and (first == 0 or (first > 1 and choice.can_switch)):
         config, found = eager, without
     elif first != 1:
@@ -152,18 +152,25 @@ def _is_like(one: Placement, other: Placement) -> bool:
     return one.cuda_graph == other.cuda_graph and list(one.blocks()) == list(other.blocks())
 
 
-def _kept_step(run: _Run, found: Plan, chosen: int | None) -> int | None:
-    """The step of plan.json; one that was chosen here is written there, for the attempts after this one."""
+def _kept_step(run: _Run, found: Plan, chosen: int | None, steps: int | None = None) -> int | None:
+    """The step of plan.json; one that was chosen here is written there, for the attempts after this one.
+
+    With `steps`, "never" counts only while the run is no longer than it was when that was chosen.
+    """
     if not run.group.leads:
         return run.group.agree(None)
     stored = _stored(run.run_dir)
     kept = stored.get("compiled_from_step")
     # A plan for a CPU says nothing about a GPU.
     is_for_this = stored.get("device", found.device) == found.device
-    if is_for_this and type(kept) is int and kept >= 0:
+    before = stored.get("steps")
+    is_longer = kept == 0 and steps is not None and type(before) is int and before < steps
+    if is_for_this and type(kept) is int and kept >= 0 and not is_longer:
         chosen = kept
     elif run.run_dir is not None:
-        _write(run.run_dir, {**(stored or found.model_dump(mode="json")), "compiled_from_step": chosen})
+        kept_plan = stored or found.model_dump(mode="json")
+        length = {} if steps is None else {"steps": steps}
+        _write(run.run_dir, kept_plan | length | {"compiled_from_step": chosen})
     return run.group.agree(chosen)
 
 
