@@ -1,7 +1,9 @@
 """Migrations: up from nothing, down again, and once however many servers start."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -330,6 +332,12 @@ def test_servers_that_start_at_once_migrate_once_and_all_succeed(empty_database:
     assert [process.returncode for process in starting] == [0, 0, 0], outcomes
     assert sorted(out.strip() for out, _ in outcomes) == ["False", "False", "True"]
     assert current_revision(empty_database) == newest_revision()
+
+
+def test_the_first_connections_of_a_server_find_the_write_ahead_log(migrated_sqlite: Path) -> None:
+    """Several that switch to it at once turn each other away."""
+    with closing(sqlite3.connect(migrated_sqlite)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize("statement", [20, 150])

@@ -119,6 +119,17 @@ def downgrade(address: str, revision: str) -> bool:
     return _migrate(address, revision, down=True)
 
 
+def _keep_readers_apart(connection: Connection) -> None:
+    """Switch an SQLite file to its write-ahead log, while nobody else has it open.
+
+    Of several connections that switch a new file at the same moment, one may fail with "database is locked".
+    """
+    if connection.dialect.name == "sqlite":
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.execute("PRAGMA journal_mode=WAL").close()
+
+
 def _migrate(address: str, revision: str, *, down: bool) -> bool:
     url = _sync_url(address)
     with _engine(url).connect() as connection, _locked(url, connection):
@@ -126,6 +137,7 @@ def _migrate(address: str, revision: str, *, down: bool) -> bool:
         connection.rollback()
         if before is not None and before not in _revisions():
             raise DatabaseNewer(before)
+        _keep_readers_apart(connection)
         config = _alembic()
         config.attributes["connection"] = connection
         try:
