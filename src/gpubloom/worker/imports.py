@@ -25,7 +25,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.server.accounts.hub_tokens import open_hub_token
 from gpubloom.server.audit import SYSTEM, record
-from gpubloom.server.clock import now
 from gpubloom.server.datasets import files as dataset_files
 from gpubloom.server.datasets import service as datasets
 from gpubloom.server.datasets.files import dataset_file, dataset_folder, problems_file
@@ -33,7 +32,6 @@ from gpubloom.server.datasets.reading import MODULE, inspection_request
 from gpubloom.server.datasets.tables import Dataset
 from gpubloom.server.db.clock import database_time
 from gpubloom.server.db.database import Database
-from gpubloom.server.jobs.files import finish_removed_runs
 from gpubloom.server.models import files as model_files
 from gpubloom.server.models import service as models
 from gpubloom.server.models.checks import CheckFailed, check_folder
@@ -50,6 +48,7 @@ from gpubloom.worker.disk import MachineDisk
 from gpubloom.worker.documents import parse_documents
 from gpubloom.worker.questions import generate_questions
 from gpubloom.worker.retries import DatabaseUnavailable, is_outage, persist
+from gpubloom.worker.stray_folders import ABANDONED_AFTER, remove_folder, remove_if_gone, remove_strays
 
 log = structlog.get_logger("bloom.worker")
 
@@ -62,7 +61,6 @@ RELEASE_SECONDS = 2.0
 SWEEP_SECONDS = 60.0
 # A worker that is told to stop waits no longer than this.
 SETTLE_RETRIES = RetryPolicy(first_pause=1.0, longest_pause=1.0, max_calls=30)
-ABANDONED_AFTER = timedelta(days=1)
 _FETCH_MODULE = "gpubloom.server.storage.fetch_process"
 # A large model over a slow line takes a day; more is a line that hangs.
 _FETCH_SECONDS = 2 * 24 * 3600.0
@@ -282,7 +280,7 @@ async def inspect_dataset(
 
 
 async def sweep(database: Database, settings: Settings) -> None:
-    """Finish complete uploads; delete abandoned ones and folders without a row."""
+    """Finish complete uploads; delete abandoned ones and stray folders."""
     async with database.read() as session:
         uploads = list(await session.scalars(select(Dataset).where(Dataset.status == "uploading")))
         model_uploads = list(await session.scalars(select(Model).where(Model.status == "uploading")))
@@ -299,7 +297,7 @@ async def sweep(database: Database, settings: Settings) -> None:
             await _check(database, settings, model, folder)
         elif _is_abandoned(model, folder):
             await _abandon(database, settings, model)
-    await _remove_strays(database, settings)
+    await remove_strays(database, settings)
 
 
 def _is_abandoned(row: Dataset | Model, folder: Path) -> bool:
@@ -318,7 +316,7 @@ async def _abandon(database: Database, settings: Settings, row: Dataset | Model)
         await session.delete(stored)
         kind = type(row).__name__.lower()
         record(session, SYSTEM, f"{kind}.abandoned", f"{kind}:{row.id}", name=row.name)
-    await _remove(settings, type(row), row.id)
+    await remove_folder(settings, type(row), row.id)
 
 
 async def _check(database: Database, settings: Settings, model: Model, folder: Path) -> None:
@@ -330,49 +328,6 @@ async def _check(database: Database, settings: Settings, model: Model, folder: P
         return
     async with database.write() as session:
         await models.note_check(session, model.id, check)
-
-
-async def remove_if_gone(database: Database, settings: Settings, row: Dataset | Model) -> None:
-    """Whoever deleted a row removed its files; what a child process made since goes as well."""
-    async with database.read() as session:
-        if await session.get(type(row), row.id) is not None:
-            return
-    await _remove(settings, type(row), row.id)
-
-
-async def _remove(settings: Settings, table: type[Any], row_id: UUID) -> None:
-    remove = dataset_files.remove_dataset if table is Dataset else model_files.remove_model
-    await asyncio.to_thread(remove, settings, row_id)
-
-
-async def _remove_strays(database: Database, settings: Settings) -> None:
-    folders: tuple[tuple[type[Any], Path], ...] = (
-        (Dataset, dataset_files.datasets_folder(settings)),
-        (Model, model_files.models_folder(settings)),
-    )
-    for table, path in folders:
-        old = await asyncio.to_thread(_old_folders, path)
-        if not old:
-            continue
-        async with database.read() as session:
-            known = set(await session.scalars(select(table.id).where(table.id.in_(old))))
-        for row_id in old - known:
-            await _remove(settings, table, row_id)
-    await asyncio.to_thread(finish_removed_runs, settings)
-
-
-def _old_folders(path: Path) -> set[UUID]:
-    """Folders that are named like rows and have not changed for a day."""
-    found = set()
-    before = now().timestamp() - ABANDONED_AFTER.total_seconds()
-    for folder in path.iterdir() if path.is_dir() else ():
-        try:
-            row_id = UUID(folder.name)
-        except ValueError:
-            continue
-        if folder.stat().st_mtime < before:
-            found.add(row_id)
-    return found
 
 
 @dataclass(frozen=True)

@@ -280,3 +280,20 @@ def test_uploads_that_nobody_continues_are_cleared_away_after_a_day(
     assert not stray.exists()
     assert folders[fresh].exists()
     assert "dataset.abandoned" in installation.actions()
+
+
+def test_folders_of_another_database_are_kept(
+    server: Server, installation: Installation, member: User
+) -> None:
+    stray = server.settings.home / "datasets" / "00000000-0000-4000-8000-000000000000"
+    stray.mkdir(parents=True)
+    yesterday = (now() - timedelta(days=1, minutes=1)).timestamp()
+    os.utime(stray, (yesterday, yesterday))
+    owner = server.settings.home / "installation"
+    owner.write_text("01234567\n")
+    clear_away(server.settings)
+    assert stray.exists()
+    # As the log says for a database that was moved.
+    owner.unlink()
+    clear_away(server.settings)
+    assert not stray.exists()
