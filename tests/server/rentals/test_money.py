@@ -320,3 +320,16 @@ def test_a_time_that_no_service_knows_is_not_billed_from() -> None:
     note_instance(rental, by_database_clock(Instance("i", "k", "running", billed_from=unset), begun), begun)
     meter(rental, begun + timedelta(hours=1))
     assert rental.cost == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    "end", [datetime.max.replace(tzinfo=UTC), now() + timedelta(days=30)], ids=["no time", "wrong clock"]
+)
+def test_nothing_is_billed_beyond_now(end: datetime) -> None:
+    at = now()
+    begun = at - timedelta(hours=1)
+    rental = Rental(key="k", provider="toy", hourly=3.0, billing="second", minimum_seconds=0.0)
+    note_instance(rental, Instance("i", "k", "running", billed_from=begun), begun)
+    over = Instance("i", "k", "ended", billed_from=begun, billed_to=end)
+    note_instance(rental, by_database_clock(over, at), at)
+    assert rental.cost == pytest.approx(3.0)

@@ -15,6 +15,8 @@ from gpubloom.server.rentals.tables import Rental
 
 # The answer of a database takes a moment on a busy machine: less says nothing about a clock.
 _CLOCKS_AGREE_WITHIN = timedelta(seconds=5)
+# More is no moment by anybody's clock.
+_CLOCKS_DIFFER_BY = timedelta(days=365)
 # No machine was rented before.
 _FIRST_MACHINE = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -35,8 +37,10 @@ def by_database_clock(instance: Instance, at: datetime) -> Instance:
 
 
 def _known(moment: datetime | None) -> datetime | None:
-    """Some services write 0001-01-01 for a moment that they do not know."""
-    return None if moment is None or moment < _FIRST_MACHINE else moment
+    """Some services write 0001-01-01 or 9999-12-31 for a moment that they do not know."""
+    if moment is None or not _FIRST_MACHINE < moment < now() + _CLOCKS_DIFFER_BY:
+        return None
+    return moment
 
 
 def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
@@ -53,7 +57,7 @@ def note_instance(rental: Rental, instance: Instance, at: datetime) -> None:
     elif rental.billed_from is None and instance.state == "running":
         rental.billed_from = at
     if instance.state in {"ended", "lost"}:
-        rental.billed_to = instance.billed_to or rental.billed_to or at
+        rental.billed_to = min(instance.billed_to or rental.billed_to or at, at)
     else:
         rental.billed_to = None
     meter(rental, at)
