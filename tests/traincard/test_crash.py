@@ -114,6 +114,24 @@ def test_sigterm_is_recorded_as_preempted_and_still_ends_the_process(
     assert latest["status"] == "preempted"
 
 
+def test_a_run_that_has_ended_is_not_preempted_by_a_late_sigterm(
+    start_script: StartScript, run_dir: Path
+) -> None:
+    process = start_script("""
+        import time
+        from gpubloom.traincard import Reporter
+        reporter = Reporter(telemetry_seconds=0)
+        reporter.finish("completed")
+        print("ready", flush=True)
+        time.sleep(60)
+    """)
+    _wait_for_ready(process)
+    process.terminate()
+    assert process.wait(timeout=60) == -signal.SIGTERM
+    assert [event.fields["status"] for event in events_of(run_dir, "end")] == ["completed"]
+    assert (load_latest(run_dir) or {})["status"] == "completed"
+
+
 def test_sigterm_at_1000_events_a_second_loses_nothing(
     start_script: StartScript, run_dir: Path, tmp_path: Path
 ) -> None:

@@ -451,9 +451,10 @@ class Reporter:
         self.close()
 
     def on_sigterm(self) -> None:
-        """The machine is taken away, or somebody stops the process."""
+        """The machine is taken away, or somebody stops the process. A run that had ended stays as it was."""
         if self._on:
-            self._say_end("preempted", "SIGTERM")
+            if self._end_status is None:
+                self._say_end("preempted", "SIGTERM")
             self._writer.flush(_SIGNAL_SECONDS, waits_for_device=False)
             if self._mirror is not None:
                 self._mirror.flush(_SIGNAL_SECONDS)
