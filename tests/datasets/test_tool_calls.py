@@ -122,6 +122,56 @@ def test_a_turn_of_tool_calls_is_trained_whole(name: str) -> None:
     assert not rendered.remarks
 
 
+# Asks for a thought, which it leaves out of the turns before the last question.
+ASKS_FOR_THOUGHT = TURN + "[{{ call.function.name }}]" + END.replace("<assistant>{%", "<assistant><think>{%")
+# Writes the name of a call with its result once more, and what was said beside the call behind it.
+REPEATS_NAME = (
+    "{% for message in messages if message.role != 'tool' %}<{{ message.role }}>"
+    "{% for call in message.tool_calls %}[{{ call.function.name }}]"
+    "{% for result in messages if result.role == 'tool' %}"
+    "({{ call.function.name }}: {{ result.content }})"
+    "{% endfor %}{% endfor %}{{ message.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant><think>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "said", "expected"),
+    [
+        (ASKS_FOR_THOUGHT, None, ["[weather]</s>", "The sky is clear.</s>"]),
+        (ASKS_FOR_THOUGHT, "I look.", ["I look.[weather]</s>", "The sky is clear.</s>"]),
+        (REPEATS_NAME, None, ["[weather]", "The sky is clear.</s>"]),
+        (REPEATS_NAME, "I look.", ["[weather]", "I look.</s>", "The sky is clear.</s>"]),
+    ],
+)
+def test_calls_are_trained_where_the_text_is_not_what_was_asked_for(
+    template: str, said: str | None, expected: list[str]
+) -> None:
+    values = row(ARGUMENTS)
+    values["messages"][1]["content"] = said
+    rendered = render(to_example(values, MAPPING), ChatTemplate(template, TOKENS))
+    assert [piece.text for piece in rendered.pieces() if piece.trained] == expected
+    assert rendered.remarks == ("has tools that the chat template does not write",)
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen3.5-4B", "mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-4-31B-it"]
+)
+def test_calls_before_another_question_are_trained(name: str) -> None:
+    path = specs_folder() / "templates" / f"{name}.jinja"
+    if not path.is_file():
+        pytest.skip("the folder of published chat templates is not beside this checkout")
+    values = row(ARGUMENTS)
+    values["messages"] += [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "No wind."}]
+    rendered = render(to_example(values, MAPPING), ChatTemplate(path.read_text(encoding="utf-8"), TOKENS))
+    call, answer, last = [piece.text for piece in rendered.pieces() if piece.trained]
+    assert call.startswith(("<tool_call>", "[TOOL_CALLS]", "<|tool_call>"))
+    assert "Zürich" in call
+    assert answer.startswith("The sky is clear.")
+    assert "No wind." in last
+    assert not rendered.remarks
+
+
 OMITS = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}</s>\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"

@@ -188,21 +188,33 @@ class _Conversation:
 
     def _found(self, text: str) -> tuple[Span, ...]:
         spans: list[Span] = []
-        for index, message in enumerate(self._messages):
+        for index in range(len(self._messages)):
             if not self._is_learned(index):
                 continue
-            after = spans[-1][1] if spans else 0
-            span = self._by_beginnings(text, index) or self._by_call(text, index, after)
-            # In a turn that is nothing but calls, a word as content would stand where none belongs.
-            if span is None and (message.content or not message.extra.get("tool_calls")):
-                span = self._by_word(text, index, after)
-            if span is None or span[0] < after or span[0] >= span[1]:
+            found = self._of_turn(text, index, spans[-1][1] if spans else 0)
+            if not found:
                 self._remarks.append(
                     f"has message {index + 1} rewritten by the chat template; this message is not trained"
                 )
-                continue
-            spans.append(span)
+            spans += found
         return tuple(spans)
+
+    def _of_turn(self, text: str, index: int, after: int) -> list[Span]:
+        """A turn's spans: some templates write its calls and its content in different places."""
+        message = self._messages[index]
+        parts = [self._by_beginnings(text, index)]
+        if parts == [None]:
+            parts = [self._by_call(text, index, after)]
+            # In a turn that is nothing but calls, a word as content would stand where none belongs.
+            if message.content or not message.extra.get("tool_calls"):
+                parts.append(self._by_word(text, index, after))
+        spans: list[Span] = []
+        for begin, end in sorted(part for part in parts if part is not None):
+            if spans and begin <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(end, spans[-1][1])
+            elif after <= begin < end:
+                spans.append((begin, end))
+        return spans
 
     def _is_learned(self, index: int) -> bool:
         """Whether a turn is trained; not one whose calls are missing, which would teach to say nothing."""
@@ -233,10 +245,23 @@ class _Conversation:
         calling = self._with_word_as_call(index)
         if calling is None:
             return None
-        span = self._by_word(text, index, after, calling)
-        # Without the question in front of it, the turn would begin inside of its last call.
+        span = self._by_word(text, index, after, calling, _name(self._fields[index]["tool_calls"][-1]))
+        if span is None:
+            return None
         question = self._question(index)
-        return span if span and question and text[: span[0]].endswith(question) else None
+        if question and text[: span[0]].endswith(question):
+            return span
+        # The span begins inside of the last call.
+        begin = self._begin_of_turn(text, index)
+        return None if begin is None or begin > span[0] else (begin, span[1])
+
+    def _begin_of_turn(self, text: str, index: int) -> int | None:
+        """Where a turn of tool calls begins: a content in their place would begin there."""
+        behind = range(index + 1, len(self._messages))
+        following = next((at for at in behind if self._messages[at].role == "user"), len(self._messages))
+        turn = {"role": self._messages[index].role, "content": _WORD}
+        around = _around_word(self._try([*self._fields[:index], turn, *self._fields[following:]]))
+        return len(around[0]) if around is not None and text.startswith(around[0]) else None
 
     def _with_word_as_call(self, index: int) -> dict[str, Any] | None:
         """A turn with the word for the name of its last call."""
@@ -246,19 +271,21 @@ class _Conversation:
         return {**self._fields[index], "tool_calls": [*calls[:-1], _with_word(calls[-1])]}
 
     def _by_word(
-        self, text: str, index: int, after: int, instead: dict[str, Any] | None = None
+        self, text: str, index: int, after: int, instead: dict[str, Any] | None = None, word_for: str = ""
     ) -> Span | None:
+        """`instead`: the turn with the word in place of `word_for`, which may stand behind it once more."""
         replaced = instead or {**self._fields[index], "content": _WORD}
         whole = self._try([*self._fields[:index], replaced, *self._fields[index + 1 :]])
-        if whole is None or whole.count(_WORD) != 1:
+        around = _around_word(whole, word_for)
+        if around is None:
             return None
-        before, _, behind = whole.partition(_WORD)
+        before, behind = around
         if not text.startswith(before) or not text.endswith(behind) or len(before + behind) > len(text):
             return None
         begin, end = len(before), len(text) - len(behind)
-        closing = self._try([*self._fields[:index], replaced])
-        if closing is not None and closing.count(_WORD) == 1:
-            end += _closing(closing.partition(_WORD)[2], behind)
+        alone = _around_word(self._try([*self._fields[:index], replaced]), word_for)
+        if alone is not None:
+            end += _closing(alone[1], behind)
         question = self._question(index)
         if question and (found := before.rfind(question, after)) >= 0:
             begin = found + len(question)
@@ -330,6 +357,19 @@ def _with_word(call_or_tool: dict[str, Any]) -> dict[str, Any]:
     if isinstance(function, dict):
         return {**call_or_tool, "function": {**function, "name": _WORD}}
     return {**call_or_tool, "name": _WORD}
+
+
+def _around_word(whole: str | None, again: str = "") -> tuple[str, str] | None:
+    """What stands before the word and behind it. It stands there once, or behind it for `again`."""
+    before, found, behind = (whole or "").partition(_WORD)
+    if not found or (_WORD in behind and not again):
+        return None
+    return before, behind.replace(_WORD, again)
+
+
+def _name(call: dict[str, Any]) -> str:
+    function = call.get("function")
+    return str((function if isinstance(function, dict) else call).get("name", ""))
 
 
 def _closing(alone: str, followed: str) -> int:
