@@ -58,6 +58,7 @@ export type MemoryNeeds = Schemas["Needs"];
 export type LiveSettings = Schemas["LiveSettings-Input"];
 export type Extension = Schemas["Extension"];
 export type NewBranch = Schemas["NewBranch"];
+export type NewShare = Schemas["NewShare"];
 export type Curve = Schemas["CurveOut"];
 export type Curves = Schemas["Curves"];
 export type Checkpoint = Schemas["CheckpointOut"];

@@ -5,7 +5,7 @@ import { useState } from "react";
 import { changeSettings, createShare, extendJob, revokeShare, sharesQuery } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import { Extension, LiveSettings as SettingsSchema } from "@/api/request-fields";
-import type { Job, LiveSettings } from "@/api/types";
+import type { Job, LiveSettings, NewShare } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Loaded, SkeletonRows } from "@/components/loaded";
@@ -150,7 +150,7 @@ function SettingsForm({ job, onClose }: SettingsDialogProps) {
 /** Links that show this job to anybody who has them, until they are revoked. */
 export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const shares = useQuery(sharesQuery(job.id));
-  const [link, setLink] = useState<string | null>(null);
+  const [created, setCreated] = useState<NewShare | null>(null);
   const [pending, setPending] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
 
@@ -169,7 +169,7 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
   const revoke = (id: string) =>
     attempt(async () => {
       await revokeShare(job.id, id);
-      setLink(null);
+      setCreated((shown) => (shown?.share.id === id ? null : shown));
       toast("The link is revoked.");
     });
 
@@ -181,18 +181,18 @@ export function ShareDialog({ job, onClose }: { job: Job; onClose: () => void })
             {failure}
           </Notice>
         )}
-        {link ? (
+        {created ? (
           <>
             <Notice tone="attention" role="status">
               Copy the link now. It is not shown again.
             </Notice>
             <div className="flex items-center gap-3 rounded-control border border-line-strong bg-rail py-2 pr-2 pl-3">
-              <code className="min-w-0 flex-1 font-mono text-xs break-all select-all">{link}</code>
-              <CopyButton text={link} label="Copy the link" />
+              <code className="min-w-0 flex-1 font-mono text-xs break-all select-all">{created.link}</code>
+              <CopyButton text={created.link} label="Copy the link" />
             </div>
           </>
         ) : (
-          <Button variant="primary" pending={pending} className="justify-self-start" onClick={() => void attempt(async () => setLink((await createShare(job.id)).link))}>
+          <Button variant="primary" pending={pending} className="justify-self-start" onClick={() => void attempt(async () => setCreated(await createShare(job.id)))}>
             <Link2 aria-hidden />
             Create a link
           </Button>
