@@ -8,7 +8,8 @@ import { cn } from "./class-names";
 
 type ErrorPanelProps = { error: unknown; onRetry: () => void; pending?: boolean };
 
-function ErrorPanel({ error, onRetry, pending }: ErrorPanelProps) {
+/** Why something could not be fetched, and a button that fetches it again. */
+export function ErrorPanel({ error, onRetry, pending }: ErrorPanelProps) {
   return (
     <div
       role="alert"

@@ -6,37 +6,51 @@ import type { Job } from "@/api/types";
 import { Card } from "@/components/card";
 import { cn } from "@/components/class-names";
 import { SearchBox } from "@/components/input";
+import { ErrorPanel } from "@/components/loaded";
 import { countWrong, groupLines, type LogPiece } from "@/text/log-groups";
 import { counted } from "@/text/numbers";
 
 const EVERY = 2_000;
 const MOST_LINES = 2_000;
 
-type Output = { lines: string[]; end: number | undefined; loaded: boolean };
+/** `error`: why the last attempt to read failed; `retry` reads again at once. */
+type Output = { lines: string[]; loaded: boolean; error: unknown; retry: () => void };
 
-/** The end of a job's output, growing while it runs. */
+/** The end of a job's output, growing while it runs. After a failure it is read again until that works. */
 export function useOutput(id: string, following: boolean) {
-  const [output, setOutput] = useState<Output>({ lines: [], end: undefined, loaded: false });
+  const [output, setOutput] = useState<Output>({ lines: [], loaded: false, error: null, retry: () => {} });
 
   useEffect(() => {
     const request = new AbortController();
     let timer: ReturnType<typeof setTimeout>;
     let end: number | undefined;
+    let reading = false;
     async function read() {
+      let failed = false;
+      reading = true;
       try {
         const part = await readLogs(id, end, request.signal);
         // The agent moves a full file aside and begins a new one: then so does this.
         const anew = end === undefined || part.start < end;
         end = part.end;
         setOutput((kept) => ({
+          ...kept,
           lines: anew ? part.lines : part.lines.length === 0 ? kept.lines : [...kept.lines, ...part.lines].slice(-MOST_LINES),
-          end,
           loaded: true,
+          error: null,
         }));
-      } catch {
-        // The next poll tries again; the header says that the connection is lost.
+      } catch (error) {
+        if (request.signal.aborted) return;
+        failed = true;
+        setOutput((kept) => ({ ...kept, error, retry }));
       }
-      if (following && !request.signal.aborted) timer = setTimeout(() => void read(), EVERY);
+      reading = false;
+      if ((following || failed) && !request.signal.aborted) timer = setTimeout(() => void read(), EVERY);
+    }
+    function retry() {
+      if (reading) return;
+      clearTimeout(timer);
+      void read();
     }
     void read();
     return () => {
@@ -56,6 +70,8 @@ export function OutputCard({ job }: { job: Job }) {
   const lines = wanted === "" ? output.lines : matches.data?.lines;
   const pieces = useMemo(() => groupLines(lines ?? []), [lines]);
   const wrong = countWrong(pieces);
+  const error = wanted === "" ? output.error : matches.error;
+  const waiting = wanted === "" ? !output.loaded : matches.isPending;
 
   return (
     <Card className="flex flex-col">
@@ -68,9 +84,14 @@ export function OutputCard({ job }: { job: Job }) {
         </label>
         <SearchBox label="Search the output" text={wanted} onSearch={setWanted} busy={wanted !== "" && matches.isFetching} />
       </div>
+      {error !== null && (
+        <div className="mb-2.5">
+          <ErrorPanel error={error} pending={wanted !== "" && matches.isFetching} onRetry={wanted === "" ? output.retry : () => void matches.refetch()} />
+        </div>
+      )}
       <LogText pieces={pieces} following={following && wanted === ""} onScrollAway={() => setFollowing(false)} />
-      {pieces.length === 0 && (
-        <p className="-mt-16 mb-8 text-center text-sm text-dim">{wanted ? "No line matches the search." : output.loaded ? "No output yet." : "Loading"}</p>
+      {pieces.length === 0 && error === null && (
+        <p className="-mt-16 mb-8 text-center text-sm text-dim">{waiting ? "Loading" : wanted ? "No line matches the search." : "No output yet."}</p>
       )}
       {matches.data?.more && wanted && <p className="mt-2 text-xs text-faint">Only the newest matching lines are shown.</p>}
     </Card>

@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { useSyncExternalStore, type ReactNode } from "react";
 import { useOutput } from "./output-card";
 import { isResting } from "@/api/jobs";
+import { sentenceOf } from "@/api/problem";
 import { number } from "@/api/summary";
 import type { Job, TrainConfig } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
@@ -57,7 +58,7 @@ export function OverviewTab({ job, store, charts }: OverviewTabProps) {
 const LINES = 5;
 
 function LatestLines({ job, className }: { job: Job; className?: string }) {
-  const { lines, loaded } = useOutput(job.id, !isResting(job.status));
+  const { lines, loaded, error } = useOutput(job.id, !isResting(job.status));
   const pieces = groupLines(lines.slice(-60)).slice(-LINES);
   return (
     <Card className={className}>
@@ -65,7 +66,7 @@ function LatestLines({ job, className }: { job: Job; className?: string }) {
         <TabLink tab="logs">All logs</TabLink>
       </CardHeader>
       <div className="min-h-29 rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code">
-        {pieces.length === 0 && <p className="text-dim">{loaded ? "No output yet." : "Loading"}</p>}
+        {pieces.length === 0 && <p className="text-dim">{error ? sentenceOf(error) : loaded ? "No output yet." : "Loading"}</p>}
         {pieces.map((piece, index) => (
           // Lines have no name of their own.
           // oxlint-disable-next-line react/no-array-index-key
