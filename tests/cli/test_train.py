@@ -1,5 +1,7 @@
 """`bloom train` as a person uses it: real processes, real files."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -10,9 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
+from gpubloom.cli.child_process import ENGINE, EarlyStart
+from gpubloom.cli.serve_metrics import MetricsServer
 from gpubloom.cli.train import _conclude, _introduce
+from gpubloom.cli.train import start as train_start
+from gpubloom.metrics_server.process import listen
 from gpubloom.plan import Hardware, TrainConfig, plan
 from gpubloom.traincard import ControlFile, Reporter, RunLock
 from tests.errors import printed
@@ -221,6 +228,54 @@ def test_an_output_that_nobody_reads_leaves_no_run_directory(tmp_path: Path) -> 
     os.close(write_end)
     assert (done.returncode, done.stderr) == (130, "The output was closed, so no run was started.\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_output_that_ends_before_the_dashboard_leaves_no_run_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            if "Dashboard" in text:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(text)
+
+    (tmp_path / "text.txt").write_text(TEXT)
+    flags = {"data.train_path": str(tmp_path / "text.txt")}
+    server = MetricsServer(listen("127.0.0.1:0"))
+    with EarlyStart(ENGINE) as early, pytest.raises(typer.Exit):
+        train_start(
+            flags,
+            ["model.preset=nano"],
+            None,
+            tmp_path / "run",
+            Console(file=Closed()),
+            early,
+            server=server,
+        )
+    server.close()
+    assert capsys.readouterr().err == (
+        "The output cannot be written (No space left on device), so no run was started.\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_resumed_for_an_output_that_nobody_reads(tmp_path: Path) -> None:
+    Reporter(run_dir=tmp_path / "run").close()
+    (tmp_path / "run" / "train.py").touch()
+    ControlFile(tmp_path / "run").want("pause")
+    read, write_end = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*BLOOM, "train", "--resume", "run"],
+        cwd=tmp_path,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (130, "The output was closed, so the run was not resumed.\n")
+    assert ControlFile(tmp_path / "run").read().want == "pause"
 
 
 @pytest.mark.long

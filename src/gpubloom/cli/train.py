@@ -234,6 +234,8 @@ def start(
         raise
     try:
         _introduce(config, expected, run_dir, console)
+        if server is not None:
+            server.start(run_dir, console)
     except (SystemExit, OSError) as problem:
         _remove_unused(run_dir)
         typer.echo(f"{_lost_output(problem)}, so no run was started.", err=True)
@@ -262,10 +264,16 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
             f"bloom runs watch {shlex.quote(str(run_dir))}",
         )
     must_have_torch()
+    try:
+        console.print(f"Resuming {run_dir}", soft_wrap=True)
+        if server is not None:
+            server.start(run_dir, console)
+    except (SystemExit, OSError) as problem:
+        typer.echo(f"{_lost_output(problem)}, so the run was not resumed.", err=True)
+        raise typer.Exit(STOPPED) from None
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
-    console.print(f"Resuming {run_dir}")
     _run(run_dir, ["--resume"], console, server, on_refusal=lambda: None)
 
 
@@ -279,8 +287,6 @@ def _run(
     early: "EarlyStart | None" = None,
 ) -> None:
     """Follows the run to its end, also over pauses that the dashboard can end, and prints the result."""
-    if server is not None:
-        server.start(run_dir, console)
     code, interrupted = _follow_child(run_dir, arguments, console, on_refusal, early)
     while server is not None and not interrupted and code == 0 and _was_resumed(run_dir, console):
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
