@@ -13,6 +13,7 @@ import { useJobLive } from "./use-job-live";
 configure({ asyncUtilTimeout: 10_000 });
 
 class FakeStream extends EventTarget {
+  static readonly OPEN = 1;
   static readonly CLOSED = 2;
   static opened: FakeStream[] = [];
   readyState = 0;
@@ -34,15 +35,23 @@ const newest = () => FakeStream.opened.at(-1) as FakeStream;
 const values = (value: number, step: number) => ({ "train/loss": { step, value } });
 const cached = () => queryClient.getQueryData(jobQuery("j").queryKey);
 
+const look = (visibility: "visible" | "hidden") => {
+  vi.spyOn(document, "visibilityState", "get").mockReturnValue(visibility);
+  vi.spyOn(document, "hidden", "get").mockReturnValue(visibility === "hidden");
+  act(() => void document.dispatchEvent(new Event("visibilitychange")));
+};
+
+let metricsFail = false;
 let served = { position: 7, series: [loss([1], [5])] };
 let job = { id: "j", status: "running", position: 7, summary: runSummary() } as Job;
 
 beforeEach(() => {
   FakeStream.opened = [];
+  metricsFail = false;
   served = { position: 7, series: [loss([1], [5])] };
   job = { id: "j", status: "running", position: 7, summary: runSummary({ step: 1, total_steps: 9, values: { ...values(5, 1), "eval/loss": { step: 1, value: 6 } }, system: { "gpu/0/utilization": 50 } }) } as Job;
   vi.stubGlobal("EventSource", FakeStream);
-  serveFrom(({ path }) => ({ body: path.endsWith("/metrics") ? structuredClone(served) : path.endsWith("/checkpoints") ? { items: [] } : structuredClone(job) }));
+  serveFrom(({ path }) => (metricsFail && path.endsWith("/metrics") ? { status: 503 } : { body: path.endsWith("/metrics") ? structuredClone(served) : path.endsWith("/checkpoints") ? { items: [] } : structuredClone(job) }));
   queryClient.setQueryData(jobQuery("j").queryKey, job);
 });
 
@@ -50,6 +59,7 @@ afterEach(() => {
   cleanup();
   queryClient.clear();
   vi.useRealTimers();
+  vi.restoreAllMocks();
 });
 
 async function follow() {
@@ -119,6 +129,85 @@ it("says that the connection is lost, and opens another from the last position w
   expect(newest().url).toContain("after=8");
   act(() => void newest().dispatchEvent(new Event("open")));
   expect(page.current.connection).toBe("live");
+});
+
+it("connects at once when the page is visible again, whatever was under way when it was hidden", async () => {
+  const page = await follow();
+  newest().readyState = FakeStream.CLOSED;
+  act(() => void newest().dispatchEvent(new Event("error")));
+  look("hidden");
+  look("visible");
+  expect(FakeStream.opened).toHaveLength(2);
+  act(() => void newest().dispatchEvent(new Event("open")));
+  expect(page.current.connection).toBe("live");
+});
+
+it("connects at once when the page is visible again and the browser is still waiting to reconnect", async () => {
+  await follow();
+  newest().readyState = 0;
+  act(() => void newest().dispatchEvent(new Event("error")));
+  look("hidden");
+  look("visible");
+  expect(FakeStream.opened).toHaveLength(2);
+});
+
+it("keeps an open connection when the page was hidden for a moment", async () => {
+  await follow();
+  newest().readyState = FakeStream.OPEN;
+  look("hidden");
+  look("visible");
+  expect(FakeStream.opened).toHaveLength(1);
+});
+
+it("connects at once when the browser is online again", async () => {
+  await follow();
+  newest().readyState = FakeStream.CLOSED;
+  act(() => void newest().dispatchEvent(new Event("error")));
+  act(() => void window.dispatchEvent(new Event("online")));
+  expect(FakeStream.opened).toHaveLength(2);
+});
+
+it("loads the curves when the page is visible again, if they could not be loaded before", async () => {
+  metricsFail = true;
+  const page = renderHook(() => useJobLive("j", "running"));
+  await waitFor(() => expect(page.result.current.connection).toBe("lost"));
+  look("hidden");
+  metricsFail = false;
+  look("visible");
+  await waitFor(() => expect(FakeStream.opened).toHaveLength(1));
+  expect(page.result.current.store.loaded).toBe(true);
+});
+
+it("loads the curves when the page is visible again after a long time", async () => {
+  vi.useFakeTimers();
+  metricsFail = true;
+  renderHook(() => useJobLive("j", "running"));
+  look("hidden");
+  await act(() => vi.advanceTimersByTimeAsync(61_000));
+  metricsFail = false;
+  look("visible");
+  await act(() => vi.advanceTimersByTimeAsync(0));
+  expect(FakeStream.opened).toHaveLength(1);
+});
+
+it("closes the connection of a hidden page, also when its curves were loaded again meanwhile", async () => {
+  await follow();
+  vi.useFakeTimers();
+  look("hidden");
+  newest().say("reset", 900, {});
+  await act(() => vi.advanceTimersByTimeAsync(70_000));
+  expect(newest().readyState).toBe(FakeStream.CLOSED);
+  look("visible");
+  expect(newest().readyState).not.toBe(FakeStream.CLOSED);
+});
+
+it("no longer says that the connection is lost once the curves of a job at rest are loaded", async () => {
+  metricsFail = true;
+  const page = renderHook(() => useJobLive("j", "completed"));
+  await waitFor(() => expect(page.result.current.connection).toBe("lost"));
+  metricsFail = false;
+  await waitFor(() => expect(page.result.current.connection).toBe("resting"));
+  expect(page.result.current.store.loaded).toBe(true);
 });
 
 it("holds no connection for a job at rest", async () => {

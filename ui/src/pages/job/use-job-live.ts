@@ -2,7 +2,8 @@
  * Keeps one job's page true: loads its curves, then follows the stream from exactly there.
  *
  * The browser reconnects by itself and says what it saw last. When it gives up, as it does after an
- * error answer, this starts a new stream from the last position. A job at rest, and a page nobody
+ * error answer, this starts a new stream from the last position: after a pause, or at once when the page
+ * is looked at again or the browser is online again. A job at rest, and a page nobody
  * looks at, hold no connection: browsers allow few of them per server.
  *
  * An event says only what changed since the one before it, so it is put into a job that has seen that
@@ -39,7 +40,12 @@ export function useJobLive(id: string, status: JobStatus | undefined) {
 
 class Follower {
   #stream: EventSource | null = null;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** What failed and is tried again when its time is up. */
+  #retry: (() => void) | null = null;
+  #retryTimer: ReturnType<typeof setTimeout> | undefined;
+  #hiddenTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Nobody has looked at the page for a while. */
+  #asleep = false;
   #stopped = false;
   #wasLost = false;
   /** Up to where the stream has told of the job. */
@@ -55,6 +61,7 @@ class Follower {
 
   start() {
     document.addEventListener("visibilitychange", this.#onVisibility);
+    window.addEventListener("online", this.#reconnect);
     const hash = hashKey(jobQuery(this.id).queryKey);
     this.#unsubscribe = queryClient.getQueryCache().subscribe((event) => {
       if (event.type !== "updated" || event.action.type !== "success" || event.query.queryHash !== hash) return;
@@ -67,6 +74,8 @@ class Follower {
   stop() {
     this.#stopped = true;
     document.removeEventListener("visibilitychange", this.#onVisibility);
+    window.removeEventListener("online", this.#reconnect);
+    clearTimeout(this.#hiddenTimer);
     this.#unsubscribe();
     this.#close();
   }
@@ -79,6 +88,7 @@ class Follower {
       this.store.load(curves);
       this.#refresh();
       if (this.moving) this.#open();
+      else this.tell("resting");
     } catch {
       this.#tryAgain(() => void this.#load());
     }
@@ -86,6 +96,7 @@ class Follower {
 
   #open() {
     this.#close();
+    if (this.#asleep) return;
     const stream = new EventSource(`/api/jobs/${this.id}/stream?after=${this.store.position}`);
     this.#stream = stream;
     stream.addEventListener("open", () => {
@@ -145,22 +156,45 @@ class Follower {
     if (this.#stopped) return;
     this.#wasLost = true;
     this.tell("lost");
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
+    clearTimeout(this.#retryTimer);
+    this.#retry = action;
+    this.#retryTimer = setTimeout(this.#reconnect, RETRY_AFTER);
+  }
+
+  /** Does at once what waits for its time, and does not wait for the browser's own attempt either. */
+  #reconnect = () => {
+    const action = this.#retry;
+    this.#cancelRetry();
+    if (action) {
       // Asking for the job also finds out when the session has ended, and then asks to sign in.
       void queryClient.invalidateQueries({ queryKey: jobQuery(this.id).queryKey });
       action();
-    }, RETRY_AFTER);
-  }
-
-  #onVisibility = () => {
-    clearTimeout(this.#timer);
-    if (document.hidden) this.#timer = setTimeout(() => this.#close(), HIDDEN_FOR);
-    else if (this.moving && this.store.loaded && this.#stream === null) this.#open();
+    } else if (!this.store.loaded) {
+      void this.#load();
+    } else if (this.moving && this.#stream?.readyState !== EventSource.OPEN) {
+      this.#open();
+    }
   };
 
+  #onVisibility = () => {
+    clearTimeout(this.#hiddenTimer);
+    this.#asleep = false;
+    if (document.hidden) this.#hiddenTimer = setTimeout(() => this.#sleep(), HIDDEN_FOR);
+    else this.#reconnect();
+  };
+
+  #sleep() {
+    this.#asleep = true;
+    this.#close();
+  }
+
+  #cancelRetry() {
+    clearTimeout(this.#retryTimer);
+    this.#retry = null;
+  }
+
   #close() {
-    clearTimeout(this.#timer);
+    this.#cancelRetry();
     this.#stream?.close();
     this.#stream = null;
   }
