@@ -97,7 +97,7 @@ function CatalogueList({ catalogue, own }: { catalogue: Catalogue; own: readonly
             </Button>
           }
         >
-          You can also add any other Hugging Face model by its ID.
+          You can also download any other Hugging Face model by its ID.
         </EmptyState>
       ) : (
         <DataTable label="Catalogue" columns={columns(available?.bytes ?? null, own)} rows={visible} rowKey={({ id }) => id} />

@@ -44,7 +44,7 @@ function OwnModels({ models }: { models: readonly Model[] }) {
       <CardHeader title="Your models" />
       {models.length === 0 ? (
         <EmptyState icon={Package} title="No models yet." action={<AddModelButton />}>
-          Add a model from the catalogue below, any Hugging Face model by its ID, or your own model files.
+          Download a model from the catalogue below or any Hugging Face model by its ID, or add your own model files.
         </EmptyState>
       ) : (
         <ul className="grid gap-3">
@@ -147,7 +147,7 @@ function FetchAgainButton({ model }: { model: Model }) {
   return (
     <Button size="small" pending={pending} aria-label={`Download ${model.name} again`} onClick={run}>
       {!pending && <RefreshCw aria-hidden />}
-      Try again
+      Download again
     </Button>
   );
 }
