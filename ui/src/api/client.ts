@@ -124,13 +124,18 @@ export const { ask: askToSignInAgain, answer: answerSignInAgain, useOpen: useSig
 /** Whether the person has confirmed who they are. */
 export const { ask: askToConfirm, answer: answerConfirm, useOpen: useConfirmRequired } = createQuestion();
 
+/** Asked also when the browser says that it is offline: the server may be this computer. */
+const networkMode = "always";
+
 export const queryClient = new QueryClient({
   defaultOptions: {
     queries: {
+      networkMode,
+      refetchOnReconnect: true,
       staleTime: 15_000,
       retry: (failures, error) => failures < 2 && mayPass(error),
     },
-    mutations: { retry: false },
+    mutations: { networkMode, retry: false },
   },
 });
 
