@@ -53,4 +53,42 @@ describe("a dialog that is closed with a key", () => {
     await user.keyboard("{Escape}");
     await waitFor(() => expect(document.activeElement).toBe(screen.getByRole("button", { name: "More actions" })));
   });
+
+  it.each(["form", "question"] as const)("gives it to the page when the %s removed the button that opened it", async (kind) => {
+    const user = userEvent.setup();
+    render(<RemovingPage kind={kind} />);
+    await user.click(screen.getByRole("button", { name: "Open" }));
+    await user.click(await screen.findByRole("button", { name: "Remove" }));
+    await waitFor(() => expect(screen.queryByRole("button", { name: "Open" })).toBeNull());
+    await waitFor(() => expect(document.activeElement).toBe(screen.getByRole("main")));
+  });
 });
+
+/** A page whose dialog removes the button that opened it, as the deletion of a row does. */
+function RemovingPage({ kind }: { kind: "form" | "question" }) {
+  const [open, setOpen] = useState(false);
+  const [present, setPresent] = useState(true);
+  const Kind = kind === "form" ? Dialog : ConfirmDialog;
+  return (
+    <main id="content" tabIndex={-1}>
+      {present && (
+        <button type="button" onClick={() => setOpen(true)}>
+          Open
+        </button>
+      )}
+      <Kind open={open} onOpenChange={setOpen} title="Remove it?" action="Remove" onConfirm={async () => setPresent(false)}>
+        {kind === "form" && (
+          <button
+            type="button"
+            onClick={() => {
+              setPresent(false);
+              setOpen(false);
+            }}
+          >
+            Remove
+          </button>
+        )}
+      </Kind>
+    </main>
+  );
+}

@@ -19,7 +19,9 @@ function useReturnedFocus() {
     },
     onCloseAutoFocus: (event: Event) => {
       event.preventDefault();
-      opener.current?.focus();
+      // What opened it may be gone with the row that it deleted. The keyboard then continues in the page, not at its very top.
+      const target = opener.current?.isConnected ? opener.current : document.getElementById("content");
+      target?.focus({ preventScroll: true });
     },
   };
 }
