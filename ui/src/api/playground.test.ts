@@ -1,5 +1,5 @@
 import { expect, it, vi } from "vitest";
-import { eventsOf } from "./playground";
+import { askModel, eventsOf } from "./playground";
 
 function streamOf(pieces: (string | Uint8Array)[], onCancel?: () => void) {
   const encoder = new TextEncoder();
@@ -42,4 +42,36 @@ it("calls the stream off when nobody reads on", async () => {
     break;
   }
   expect(called).toHaveBeenCalled();
+});
+
+const piece = (content: string) => `data: ${JSON.stringify({ choices: [{ delta: { content }, finish_reason: null }] })}\n\n`;
+
+async function ask(stream: ReadableStream<Uint8Array>) {
+  vi.stubGlobal("window", { location: { origin: "http://localhost" }, fetch: async () => new Response(stream) });
+  let text = "";
+  try {
+    for await (const next of askModel("s", { prompt: "Once" }, { model: "m", temperature: 1, top_p: 1, max_tokens: 9 }, new AbortController().signal)) text += next.text;
+    return { text, problem: null };
+  } catch (problem) {
+    return { text, problem };
+  } finally {
+    vi.unstubAllGlobals();
+  }
+}
+
+it("takes an answer for complete only when the model said that it is", async () => {
+  expect(await ask(streamOf([piece("upon"), "data: [DONE]\n\n"]))).toEqual({ text: "upon", problem: null });
+  expect(await ask(streamOf([piece("upon")]))).toMatchObject({ text: "upon", problem: { code: "answer_interrupted" } });
+});
+
+it("says that the connection broke when it breaks inside an answer", async () => {
+  let sent = false;
+  const stream = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      if (sent) controller.error(new TypeError("network error"));
+      else controller.enqueue(new TextEncoder().encode(piece("upon")));
+      sent = true;
+    },
+  });
+  expect(await ask(stream)).toMatchObject({ text: "upon", problem: { code: "answer_interrupted" } });
 });

@@ -21,7 +21,9 @@ export async function* eventsOf(stream: ReadableStream<Uint8Array>): AsyncGenera
   const events = new EventLines();
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(() => {
+        throw interrupted();
+      });
       if (done) return;
       yield* events.take(decoder.decode(value, { stream: true }));
     }
@@ -115,7 +117,10 @@ export async function* askModel(sessionId: string, question: Question, sampled: 
     const piece = readPiece(JSON.parse(data) as Json);
     if (piece) yield piece;
   }
+  throw interrupted();
 }
+
+const interrupted = () => new ApiProblem("The connection to the model ended before the answer was complete. Generate the answer again.", { status: 0, code: "answer_interrupted" });
 
 /** Errors of the model have the shape of its protocol; errors of the server have ours. */
 function refusal(status: number, body: unknown): ApiProblem {
