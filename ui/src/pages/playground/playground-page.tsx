@@ -11,7 +11,7 @@ import type { Checkpoint, Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { GroupedSelect, Select } from "@/components/input";
-import { EmptyState } from "@/components/loaded";
+import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
 import { Field } from "@/forms/field";
 import type { PlaygroundSearch } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
@@ -48,16 +48,20 @@ function Chosen({ search: { job: jobId, checkpoint, other, model }, draft, onDra
   const checkpoints = useQuery({ ...checkpointsQuery(jobId ?? ""), enabled: jobId !== undefined && other !== undefined }).data?.items;
   if (source === null) return <NothingChosen />;
   if (job.error instanceof ApiProblem && job.error.status === 404) return <NothingChosen gone />;
-  // A run that is not finished has only its checkpoints.
-  if (jobId && !checkpoint && job.data && !(job.data.has_model && job.data.status === "completed")) return <ChooseCheckpoint />;
-  if (jobId && !checkpoint && !job.data) return null;
   const key = [jobId ?? model, checkpoint, other && `and ${other}`].filter(Boolean).join(" ");
   const nameOf = (id: string | undefined) => {
     const step = checkpoints?.find((one) => one.id === id)?.step;
     return step === undefined ? (id ? "Checkpoint" : "Final model") : `Step ${countText(step)}`;
   };
   const names = other ? { tuned: nameOf(checkpoint), model: nameOf(checkpoint), other: nameOf(other) } : undefined;
-  return <Chat key={key} source={source} storageKey={key} names={names} draft={draft} onDraft={onDraft} />;
+  const chat = <Chat key={key} source={source} storageKey={key} names={names} draft={draft} onDraft={onDraft} />;
+  if (!jobId || checkpoint) return chat;
+  return (
+    <Loaded query={job} skeleton={<Skeleton className="h-80 rounded-card" />}>
+      {/* A run that is not finished has only its checkpoints. */}
+      {({ has_model: hasModel, status }) => (hasModel && status === "completed" ? chat : <ChooseCheckpoint />)}
+    </Loaded>
+  );
 }
 
 function NothingChosen({ gone = false }: { gone?: boolean }) {
