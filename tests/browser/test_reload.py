@@ -37,6 +37,8 @@ def test_a_link_without_a_connection_leaves_the_app_on_the_screen(
 ) -> None:
     page = new_page()
     set_up(page, server)
+    # The code of the first page has to be there before the connection is lost.
+    expect(page.get_by_role("heading", name="Dashboard", level=1)).to_be_visible()
     page.context.set_offline(True)
     page.get_by_role("link", name="Providers").first.click()
     expect(page.get_by_text("A part of this page could not be loaded.")).to_be_visible()
