@@ -46,3 +46,19 @@ def test_a_link_without_a_connection_leaves_the_app_on_the_screen(
     page.context.set_offline(False)
     page.get_by_role("button", name="Reload the page").click()
     expect(page.get_by_role("heading", name="Providers", level=1)).to_be_visible()
+
+
+@pytest.mark.long
+def test_a_page_says_that_the_server_is_out_of_reach_until_it_answers_again(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.get_by_role("link", name="Providers").first.click()
+    expect(page.get_by_role("heading", name="Providers", level=1)).to_be_visible()
+    notice = page.get_by_text("The server cannot be reached.")
+    expect(notice).to_be_hidden()
+    page.context.set_offline(True)
+    expect(notice).to_be_visible()
+    page.context.set_offline(False)
+    expect(notice).to_be_hidden()

@@ -45,10 +45,12 @@ export function createSessionFetch(around: Surroundings) {
       const response = await around.fetch(request);
       if (same !== null) keys.delete(same);
       noteBuild(response.headers.get("X-App-Build"));
+      noteReach(isFromServer(response));
       return response;
     } catch (error) {
       // A request that was called off is not a failure of the connection.
       if (request.signal.aborted) throw error;
+      noteReach(false);
       throw unreachable();
     }
   }
@@ -84,6 +86,20 @@ function noteBuild(served: string | null) {
 
 /** Whether the server has a newer version of the app than this page. */
 export const useOutdated = () => useSyncExternalStore(subscribe, () => outdated);
+
+let away = false;
+
+/** A proxy answers with a page of its own while the server behind it is down. */
+const isFromServer = ({ status, headers }: Response) => status < 502 || /json/.test(headers.get("Content-Type") ?? "");
+
+function noteReach(reached: boolean) {
+  if (away === !reached) return;
+  away = !reached;
+  announce();
+}
+
+/** Whether the last request did not reach the server. */
+export const useUnreachable = () => useSyncExternalStore(subscribe, () => away);
 
 const listeners = new Set<() => void>();
 

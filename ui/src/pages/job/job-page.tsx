@@ -5,6 +5,7 @@ import { SearchX } from "lucide-react";
 import { type ComponentProps, lazy, Suspense, useCallback, useMemo, useSyncExternalStore } from "react";
 import { progressOf, text } from "@/api/summary";
 import { checkpointsQuery, fetchCurves, isResting, jobQuery, RESTING_EVERY } from "@/api/jobs";
+import { useUnreachable } from "@/api/client";
 import { ApiProblem } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
@@ -258,6 +259,8 @@ function RunProgress({ job }: { job: Job }) {
 const MOST_GAPS = 20;
 
 function ConnectionLost() {
+  // Said above every page then.
+  if (useUnreachable()) return null;
   return (
     <Notice role="status" tone="attention" className="mt-3">
       <b className="mr-2 font-[570]">Connection lost.</b>
