@@ -1,5 +1,5 @@
 /** Tables, and the buttons that turn their pages. */
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { Button } from "./button";
 import { cn } from "./class-names";
 
@@ -94,8 +94,15 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
 
 type PageStepsProps = { page: number; pageSize: number; total: number; onTurn: (page: number) => void; label?: string };
 
-/** "21–40 of 65", with steps to either side. Absent when everything fits on one page. */
+/**
+ * "21–40 of 65", with steps to either side. Absent when everything fits on one page. Turns back to the last page when
+ * the list became shorter than the page that is shown.
+ */
 export function PageSteps({ page, pageSize, total, onTurn, label = "Pages" }: PageStepsProps) {
+  const pages = Math.max(1, Math.ceil(total / pageSize));
+  useEffect(() => {
+    if (page > pages) onTurn(pages);
+  });
   if (total <= pageSize) return null;
   const first = (page - 1) * pageSize + 1;
   const last = Math.min(page * pageSize, total);

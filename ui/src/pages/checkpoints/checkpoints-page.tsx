@@ -74,6 +74,9 @@ export function CheckpointsPage() {
                 </EmptyState>
               );
             }
+            if (items.length === 0 && total > 0) {
+              return <EmptyState icon={SearchX} title="This page of the list is empty." action={<Button onClick={() => filter({})}>Show the first page</Button>} />;
+            }
             if (items.length === 0) {
               return <EmptyState icon={SearchX} title="No checkpoints match." action={<Button onClick={() => void navigate({ search: {}, replace: true })}>Show all checkpoints</Button>} />;
             }

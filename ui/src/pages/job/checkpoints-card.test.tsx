@@ -16,14 +16,20 @@ configure({ asyncUtilTimeout: 10_000 });
 const checkpoint = (step: number) => ({ id: `c${step}`, step, best: false, size: 100, metrics: {}, saved_at: "2026-11-01T00:00:00Z", details: { optimizations: [] } });
 
 function show(steps: number[]) {
-  const sent = serveFrom(({ method, path }) => ({ body: method === "POST" ? testJob({ id: "e1", kind: "export" }) : path.endsWith("/checkpoints") ? { items: steps.map(checkpoint), facts: {} } : { items: [] } }));
+  let left = steps;
+  const sent = serveFrom(({ method, path }) => {
+    if (method === "DELETE") left = left.filter((step) => !path.endsWith(`/c${step}`));
+    return answer(method, path, left);
+  });
   render(
     <QueryClientProvider client={queryClient}>
-      <CheckpointsCard job={testJob({ id: "4b0f", kind: "train" })} />
+      <CheckpointsCard job={testJob({ id: "4b0f", kind: "train", status: "completed" })} />
     </QueryClientProvider>,
   );
   return sent;
 }
+
+const answer = (method: string, path: string, steps: number[]) => ({ body: method === "POST" ? testJob({ id: "e1", kind: "export" }) : path.endsWith("/checkpoints") ? { items: steps.map(checkpoint), facts: {} } : { items: [] } });
 
 afterEach(() => {
   cleanup();
@@ -49,4 +55,28 @@ it("offers no choice where there is one checkpoint", async () => {
   show([10]);
   expect(await screen.findByRole("table", { name: "Checkpoints" })).toBeDefined();
   expect(screen.queryByRole("checkbox")).toBeNull();
+});
+
+/** Deletes the checkpoint of a step by the menu of its row. */
+async function remove(step: number) {
+  const user = userEvent.setup();
+  await user.click(screen.getByRole("button", { name: `More actions for step ${step}` }));
+  await user.click(await screen.findByRole("menuitem", { name: "Delete" }));
+  await user.click(await screen.findByRole("button", { name: "Delete checkpoint" }));
+  await waitFor(() => expect(screen.queryByRole("alertdialog")).toBeNull());
+}
+
+it("shows the page before when the last checkpoint of the last page is deleted", async () => {
+  show([90, 80, 70, 60, 50, 40, 30, 20, 10]);
+  await userEvent.click(await screen.findByRole("button", { name: "Next" }));
+  await remove(10);
+  expect(await screen.findByRole("checkbox", { name: "Choose step 90" })).toBeDefined();
+  expect(screen.queryByRole("navigation")).toBeNull();
+});
+
+it("no longer counts a chosen checkpoint that was deleted", async () => {
+  show([30, 20, 10]);
+  await userEvent.click(await screen.findByRole("checkbox", { name: "Choose step 10" }));
+  await remove(10);
+  await waitFor(() => expect(screen.queryByText(/chosen/)).toBeNull());
 });

@@ -172,7 +172,9 @@ const PAGE = 8;
 export function CheckpointsCard({ job }: { job: Job }) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const [page, setPage] = useState(1);
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [chosenIds, setChosen] = useState<ReadonlySet<string>>(new Set());
+  // One that is deleted is no longer chosen.
+  const chosen = new Set(checkpoints.data?.items.map(({ id }) => id).filter((id) => chosenIds.has(id)));
   const toggle = (id: string) => setChosen((before) => new Set(before.has(id) ? [...before].filter((each) => each !== id) : [...before, id]));
   return (
     <Card>
