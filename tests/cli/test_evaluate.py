@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from gpubloom.cli.evaluate import _prompts, _show
+from gpubloom.cli.tables import new_console
 from tests.engine.serving.speakers import make_adapter
 from tests.errors import printed, raises
 from tests.tiny_models import make_tiny_model
@@ -49,7 +49,7 @@ def test_a_model_is_shown_beside_its_base(adapter: Path, capsys: pytest.CaptureF
         "Say [bold] something.",
     ]
     assert result["perplexity"]["base"]["tokens"] == result["perplexity"]["tuned"]["tokens"] > 500
-    _show(result | {"notes": ["a note"]}, Console(width=100))
+    _show(result | {"notes": ["a note"]}, new_console(100))
     shown = capsys.readouterr().out
     assert [line.split()[0] for line in shown.splitlines()[1:3]] == ["base", "tuned"]
     assert f"{result['perplexity']['tuned']['loss']:.4f}" in shown

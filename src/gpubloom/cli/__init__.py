@@ -57,9 +57,10 @@ def main() -> None:
 
 
 def _end(problem: OSError, code: str) -> NoReturn:
+    from gpubloom.cli.output import without_controls
     from gpubloom.errors import error_line
 
     # What could not be written would be tried once more at the end of the interpreter.
     sys.stdout = StringIO()
     what = f"{problem.filename}: " if problem.filename else ""
-    sys.exit(error_line(code, f"{what}{problem.strerror}. {_ADVICE[code]}"))
+    sys.exit(without_controls(error_line(code, f"{what}{problem.strerror}. {_ADVICE[code]}")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubloom.cli.database import settings_or_fail
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 if TYPE_CHECKING:
     from gpubloom.server.settings import Settings
@@ -36,7 +36,7 @@ def reset_factors(
             f"There is no account with the email address {email}. Check the address.",
             status=WRONG_INPUT,
         )
-    typer.echo(f"The second factors of {email} were removed. The password is enough to sign in.")
+    echo(f"The second factors of {email} were removed. The password is enough to sign in.")
 
 
 async def _reset(settings: "Settings", email: str) -> bool:

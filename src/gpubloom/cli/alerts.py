@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
 
@@ -29,11 +29,11 @@ def list_channels(
     found: dict[str, Any] = call("GET", "/alert-channels", query={"all": "true"})
     chosen = found["rules"] if rules else found["items"]
     if as_json:
-        typer.echo(json.dumps(chosen, indent=2))
+        echo(json.dumps(chosen, indent=2))
     elif rules:
         print_table({"rule": "id", "when": "text"}, [(rule["name"], rule["title"]) for rule in chosen])
     elif not chosen:
-        typer.echo("No channels. Create one: bloom runs alerts add email")
+        echo("No channels. Create one: bloom runs alerts add email")
     else:
         print_table(
             {
@@ -88,9 +88,9 @@ def add_channel(
     else:
         with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
             made = ask("POST", "/alert-channels", body)
-    typer.echo(f"Created the channel {made['name']} ({made['id']}) to {made['host']}.")
+    echo(f"Created the channel {made['name']} ({made['id']}) to {made['host']}.")
     if made["signing_secret"]:
-        typer.echo(f"Signing secret, shown only now: {made['signing_secret']}")
+        echo(f"Signing secret, shown only now: {made['signing_secret']}")
 
 
 @app.command("change")
@@ -105,14 +105,14 @@ def change_channel(
         change["enabled"] = enabled
     made = call("PATCH", f"/alert-channels/{channel}", body=change)
     state = "on" if made["enabled"] else "off"
-    typer.echo(f"{made['name']} is {state}. Rules: {', '.join(made['rules'])}")
+    echo(f"{made['name']} is {state}. Rules: {', '.join(made['rules'])}")
 
 
 @app.command("remove")
 def remove_channel(channel: Channel) -> None:
     """Delete an alert channel."""
     call("DELETE", f"/alert-channels/{channel}")
-    typer.echo("Deleted the channel.")
+    echo("Deleted the channel.")
 
 
 @app.command("test")
@@ -128,7 +128,7 @@ def send_test(
         problem = _send_to_webhook()
     if problem is not None:
         fail("alert_not_sent", f"The test message was not delivered: {problem.rstrip('.')}.", status=1)
-    typer.echo("The test message was delivered.")
+    echo("The test message was delivered.")
 
 
 def _send_to_webhook() -> str | None:

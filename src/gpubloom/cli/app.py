@@ -54,7 +54,7 @@ from gpubloom.cli import (
     what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import echo, fail
 
 # typer names no more of its errors of the command line than this one.
 _UsageError: Any = typer.BadParameter.__base__
@@ -70,7 +70,7 @@ def _usage_errors() -> Iterator[None]:
             # The help is the answer.
             raise
         if problem.ctx is not None:
-            typer.echo(problem.ctx.get_usage(), err=True)
+            echo(problem.ctx.get_usage(), err=True)
         # Pydantic, which reads the values, puts this before what its validators say.
         sentence = problem.format_message().replace(": Value error, ", ": ")
         before, no_id, _ = sentence.partition("Input should be a valid UUID")
@@ -105,7 +105,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bloom {gpubloom.__version__}")
+        echo(f"bloom {gpubloom.__version__}")
         raise typer.Exit
 
 

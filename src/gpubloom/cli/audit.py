@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubloom.cli.database import in_database, settings_or_fail
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def verify(
     found = in_database(settings, lambda database: verified(database, settings.home, noted))
     if isinstance(found, Finding):
         fail("audit_tampered", found.sentence)
-    typer.echo(f"The audit log is unchanged: {found.sequence:,} entries.\nhead: {found}")
+    echo(f"The audit log is unchanged: {found.sequence:,} entries.\nhead: {found}")
 
 
 @app.command()
@@ -87,7 +87,7 @@ def accept(yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confi
         )
     settings = _current_settings()
     head = in_database(settings, lambda database: accepted(database, settings.home))
-    typer.echo(f"Signed the audit log.\nhead: {head}")
+    echo(f"Signed the audit log.\nhead: {head}")
 
 
 def _current_settings() -> "Settings":

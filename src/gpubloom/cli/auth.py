@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
@@ -94,7 +94,7 @@ def login(
         )
     me = call("GET", "/me", credentials=Credentials(server=server, token=token))
     path = store_credentials(server, token)
-    typer.echo(f"Signed in to {server} as {me['name']} <{me['email']}>. The token is stored in {path}.")
+    echo(f"Signed in to {server} as {me['name']} <{me['email']}>. The token is stored in {path}.")
 
 
 def _asked_for() -> str:
@@ -109,4 +109,4 @@ def logout() -> None:
 
     The token stays valid until you revoke it in the web app.
     """
-    typer.echo("Removed the stored API token." if forget_credentials() else "No API token was stored.")
+    echo("Removed the stored API token." if forget_credentials() else "No API token was stored.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 from gpubloom.errors import InputError, read_error_line
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def bench(
     except (ValueError, OSError) as problem:
         refuse(problem)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        echo(found.model_dump_json(indent=2))
         return
     limit = limit_seconds(found, machine, on_gpu=on_gpu)
     for line in _lines(found, limit):
-        typer.echo(line)
-    typer.echo(f"Saved in {kept}, and the speed of this machine for later plans beside it.")
+        echo(line)
+    echo(f"Saved in {kept}, and the speed of this machine for later plans beside it.")
 
 
 def limit_seconds(found: "Speedup", machine: "Hardware", *, on_gpu: bool) -> float:
@@ -116,7 +116,7 @@ def _measure(options: dict[str, Any]) -> "Speedup":
                 "not_installed",
                 f"The baseline requires {name}, which is not installed. Run: pip install 'gpubloom[trl]'.",
             )
-    typer.echo(f"Measuring {options['shape']}, {options['method']}. This takes a few minutes.", err=True)
+    echo(f"Measuring {options['shape']}, {options['method']}. This takes a few minutes.", err=True)
     done = subprocess.run(
         [sys.executable, "-m", "gpubloom.backends.bench", json.dumps(options)],
         stdin=subprocess.DEVNULL,

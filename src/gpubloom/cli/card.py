@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 
 def card(
@@ -23,4 +23,4 @@ def card(
     except OSError as problem:
         fail("cannot_write", f"Cannot write {out}: {problem.strerror}.", status=WRONG_INPUT)
     else:
-        typer.echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open the file in a browser.")
+        echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open the file in a browser.")

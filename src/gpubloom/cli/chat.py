@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, refuse, report, without_controls
+from gpubloom.cli.output import STOPPED, echo, fail, refuse, report
 from gpubloom.errors import UNKNOWN, InputError, code_of
 
 _IDLE_MINUTES = 120.0
@@ -82,9 +82,9 @@ class Conversation:
         """Prints the answers; ValueError with the server's message when it refuses."""
         for name in self._names:
             if len(self._names) > 1:
-                typer.echo(f"{name}: ", nl=False)
+                echo(f"{name}: ", nl=False)
             self._answer(name, text)
-            typer.echo("")
+            echo("")
 
     def _answer(self, name: str, text: str) -> None:
         import httpx2 as httpx
@@ -103,7 +103,7 @@ class Conversation:
                 for line in response.iter_lines():
                     piece = _text(line)
                     said += piece
-                    typer.echo(without_controls(piece), nl=False)
+                    echo(piece, nl=False)
         except httpx.HTTPError as problem:
             raise InputError(
                 "process_ended", f"The model process stopped answering ({problem}). Start `bloom chat` again."
@@ -205,15 +205,15 @@ def _chat(
     }
     with running(task_from(fields)) as task:
         if prompt is None and sys.stderr.isatty():
-            typer.echo("Loading the model …", err=True)
+            echo("Loading the model …", err=True)
         served = task.wait_for("serve.json")
         names = _names(served["models"], base=base, compare=compare)
         with Conversation(served, names, settings, system) as conversation:
             if prompt is not None:
                 conversation.ask(prompt)
                 return
-            typer.echo(conversation.introduction(), err=True)
-            typer.echo(_HINT, err=True)
+            echo(conversation.introduction(), err=True)
+            echo(_HINT, err=True)
             _converse(conversation)
 
 
@@ -241,11 +241,11 @@ def _converse(conversation: Conversation) -> None:
                 conversation.forget()
             elif re.fullmatch(r"/[a-z]+", line.strip()):
                 # Such as /help: no message to the model.
-                typer.echo(_HINT, err=True)
+                echo(_HINT, err=True)
             elif line.strip():
                 conversation.ask(line)
         except KeyboardInterrupt:
-            typer.echo("")
+            echo("")
             if was_interrupted:
                 return
             was_interrupted = True

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse, size_text
+from gpubloom.cli.output import echo, refuse, size_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -35,10 +35,10 @@ def list_of_run(
 def print_checkpoints(entries: Sequence[Mapping[str, Any]], *, details: str, as_json: bool) -> None:
     """Newest first; `details` is the field in which an entry holds what its run said of it."""
     if as_json:
-        typer.echo(json.dumps(list(entries), indent=2))
+        echo(json.dumps(list(entries), indent=2))
         return
     if not entries:
-        typer.echo("No checkpoint has been saved yet.")
+        echo("No checkpoint has been saved yet.")
         return
     from gpubloom.cli.tables import new_console, wrap_parts
 

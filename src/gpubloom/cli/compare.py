@@ -14,7 +14,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +66,7 @@ def compare(
     if as_json:
         from gpubloom.traincard.number_encoding import plain
 
-        typer.echo(json.dumps(plain(_as_json(comparison)), indent=2))
+        echo(json.dumps(plain(_as_json(comparison)), indent=2))
         return
     _show(comparison, series)
 

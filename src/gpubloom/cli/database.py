@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 from gpubloom.errors import CodedError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def status() -> None:
     """Show the schema revision of the database and the newest revision."""
     from gpubloom.server.db.migrate import current_revision, newest_revision
 
-    typer.echo(f"database: {current_revision(_address()) or 'empty'}\nnewest:   {newest_revision()}")
+    echo(f"database: {current_revision(_address()) or 'empty'}\nnewest:   {newest_revision()}")
 
 
 @app.command()
@@ -97,7 +97,7 @@ def upgrade(
     changed = migrate.upgrade(settings.database, revision)
     if changed and migrate.current_revision(settings.database) == migrate.newest_revision():
         in_database(settings, lambda database: sign_migrated(database, settings.home, before))
-    typer.echo("Upgraded the database." if changed else "The database is up to date.")
+    echo("Upgraded the database." if changed else "The database is up to date.")
 
 
 @app.command()
@@ -116,7 +116,7 @@ def downgrade(
             f"Downgrade the database to {revision}? Data that this revision cannot store is lost.", abort=True
         )
     migrate.downgrade(_address(), revision)
-    typer.echo(f"The database now has the schema revision {revision}.")
+    echo(f"The database now has the schema revision {revision}.")
 
 
 @app.command()
@@ -128,7 +128,7 @@ def moved() -> None:
     from gpubloom.server.rentals.installation import note_move
 
     _settled(note_move)
-    typer.echo("The database is marked as moved. This server keeps the instances that it rents.")
+    echo("The database is marked as moved. This server keeps the instances that it rents.")
 
 
 @app.command()
@@ -141,7 +141,7 @@ def copied() -> None:
     from gpubloom.server.rentals.installation import become_another
 
     paused = _settled(become_another)
-    typer.echo(
+    echo(
         "This database is now a separate installation. Jobs that are paused here because they continue on "
         f"the original server: {paused}. Set a bucket or a BLOOM_STORAGE_PREFIX that the original server "
         "does not use."

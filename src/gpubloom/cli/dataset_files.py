@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import fetching, refuse, size_text
+from gpubloom.cli.output import echo, fetching, json_text, refuse, size_text
 from gpubloom.cli.tables import print_table
 from gpubloom.errors import InputError
 
@@ -71,7 +71,7 @@ def inspect_file(
     except ValueError as problem:
         refuse(problem)
     if as_json:
-        typer.echo(_as_json(report))
+        echo(_as_json(report))
     else:
         _print(report_lines(report))
     if report.examples == 0:
@@ -106,7 +106,7 @@ def preview(
     except ValueError as problem:
         refuse(problem)
     if as_json:
-        typer.echo(_as_json(found))
+        echo(_as_json(found))
     else:
         _print(page_lines(found))
 
@@ -145,7 +145,7 @@ def convert(
     except ValueError as problem:
         refuse(problem)
     eval_split = "" if eval_target is None else f" and {done.eval:,} to {eval_target}"
-    typer.echo(f"Wrote {done.train:,} examples to {target}{eval_split}.")
+    echo(f"Wrote {done.train:,} examples to {target}{eval_split}.")
     _print(problem_lines(done.problems))
 
 
@@ -198,7 +198,7 @@ def _list_well_known(*, as_json: bool) -> None:
 
     every = named_datasets().values()
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(each) for each in every], indent=2))
+        echo(json.dumps([dataclasses.asdict(each) for each in every], indent=2))
         return
     print_table(
         {"name": "id", "title": "text", "licence": "text"},
@@ -237,8 +237,8 @@ def _pull_well_known(name: str, folder: Path, *, accept_change: bool, as_json: b
 
 def _print_pulled(found: Any, path: Path, *, as_json: bool) -> None:
     for note in found.notes:
-        typer.echo(note, err=True)
-    typer.echo(_as_json(found) if as_json else path)
+        echo(note, err=True)
+    echo(_as_json(found) if as_json else path)
 
 
 def _open(file: Path, encoding: str | None) -> "Source":
@@ -295,15 +295,15 @@ def _detected(source: "Source") -> "Mapping":
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(dataclasses.asdict(value), ensure_ascii=False, indent=2, default=str)
+    return json_text(dataclasses.asdict(value))
 
 
 def _print(lines: list[Any]) -> None:
-    from rich.console import Console
+    from gpubloom.cli.tables import new_console
 
-    console = Console(highlight=False, markup=False)
+    console = new_console()
     for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
 
 _BAR = 40

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import PieceLost, call, received_bytes, send_piece
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.tables import print_table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -26,17 +26,17 @@ def list_datasets(
     """List your datasets on the server, newest first."""
     page = call("GET", "/datasets", query={"search": search, "limit": 200})
     if as_json:
-        typer.echo(json.dumps(page["items"], indent=2))
+        echo(json.dumps(page["items"], indent=2))
         return
     if not page["items"]:
-        typer.echo("No datasets found. Upload a dataset: bloom datasets upload FILE")
+        echo("No datasets found. Upload a dataset: bloom datasets upload FILE")
         return
     print_table(
         {"id": "id", "status": "id", "rows": "number", "name": "text"},
         [_row(dataset) for dataset in page["items"]],
     )
     if page["total"] > len(page["items"]):
-        typer.echo(f"{page['total'] - len(page['items'])} more datasets. Filter the list with --search.")
+        echo(f"{page['total'] - len(page['items'])} more datasets. Filter the list with --search.")
 
 
 def show(
@@ -120,21 +120,21 @@ def send_file(file: Path, dataset_id: str, size: int, again: str) -> None:
 
 def show_dataset(dataset: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(dataset, indent=2))
+        echo(json.dumps(dataset, indent=2))
         return
-    typer.echo(f"{dataset['name']} ({dataset['id']})")
-    typer.echo(f"  {dataset['status']}, {dataset['size']:,} bytes, {dataset['filename']}")
+    echo(f"{dataset['name']} ({dataset['id']})")
+    echo(f"  {dataset['status']}, {dataset['size']:,} bytes, {dataset['filename']}")
     if dataset["problem"]:
-        typer.echo(f"  {dataset['problem']}")
+        echo(f"  {dataset['problem']}")
     report = dataset["report"]
     if report is None:
         return
     format_ = report["mapping"]["format"] if report["mapping"] else "unknown format"
-    typer.echo(f"  {format_}: {report['examples']:,} examples in {report['rows']:,} rows")
+    echo(f"  {format_}: {report['examples']:,} examples in {report['rows']:,} rows")
     for note in report["notes"]:
-        typer.echo(f"  {note}")
+        echo(f"  {note}")
     if report["duplicates"] and report["duplicates"]["repeated"]:
-        typer.echo(f"  Duplicate rows: {report['duplicates']['repeated']:,}")
+        echo(f"  Duplicate rows: {report['duplicates']['repeated']:,}")
     for problem in report["problems"]["first"]:
         where = f"line {problem['line']}" if problem["line"] else f"row {problem['row']}"
-        typer.echo(f"  {where} {problem['reason']}")
+        echo(f"  {where} {problem['reason']}")

@@ -11,7 +11,7 @@ import typer
 
 from gpubloom.cli.api_client import call
 from gpubloom.cli.datasets import AsJson, send_file, show_dataset
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 _LOOK_SECONDS = 1.0
 _SHOWN_PROBLEMS = 20
@@ -82,16 +82,16 @@ def _packed(paths: list[Path], folder: Path) -> tuple[Path, str]:
 
 def _show_documents(dataset: dict[str, Any]) -> None:
     made = dataset["documents"]
-    typer.echo(
+    echo(
         f"  {made['files']:,} documents, {made['passages']:,} passages of at most "
         f"{made['passage_characters']:,} characters"
     )
     page = call("GET", f"/datasets/{dataset['id']}/documents", query={"limit": _SHOWN_PROBLEMS})
     for document in page["items"]:
         if document["problem"]:
-            typer.echo(f"  {document['file']} {document['problem']}")
+            echo(f"  {document['file']} {document['problem']}")
         for note in document["notes"]:
-            typer.echo(f"  {document['file']}: {note}")
+            echo(f"  {document['file']}: {note}")
 
 
 def write_questions(
@@ -130,7 +130,7 @@ def write_questions(
         "most_tokens": most_tokens,
     }
     cost = call("POST", f"/datasets/{dataset_id}/questions/estimate", body=order)
-    typer.echo(
+    echo(
         f"{cost['passages']:,} requests for up to {cost['pairs']:,} pairs: at most "
         f"{cost['tokens']:,} tokens.",
         err=as_json,
@@ -163,12 +163,12 @@ def _show_questions(dataset_id: str, wait: bool, as_json: bool) -> None:
     show_dataset(dataset, as_json)
     said = dataset["questions"]
     if not as_json:
-        typer.echo(
+        echo(
             f"  {said['passages_done']:,} of {said['passages']:,} passages, {said['pairs_kept']:,} pairs, "
             f"{said['rejected']:,} rejected, {said['tokens']:,} tokens"
         )
         if said["end_reason"]:
-            typer.echo(f"  {said['end_reason']}")
+            echo(f"  {said['end_reason']}")
     if dataset["status"] == "failed":
         raise typer.Exit(1)
 

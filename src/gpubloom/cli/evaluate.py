@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, refuse
+from gpubloom.cli.output import STOPPED, echo, fail, json_text, refuse
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,12 +45,11 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a model against its base model: perplexity, answers to prompts, benchmarks."""
-    from rich.console import Console
-
     from gpubloom.cli.child_process import Stopped, TaskFailed
+    from gpubloom.cli.tables import new_console
     from gpubloom.datasets.remote_data import is_remote
 
-    console = Console(highlight=False, markup=False, stderr=as_json)
+    console = new_console(stderr=as_json)
     try:
         fields = {
             "kind": "evaluate",
@@ -71,7 +70,7 @@ def evaluate(
     except (KeyboardInterrupt, Stopped):
         raise typer.Exit(STOPPED) from None
     if as_json:
-        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        echo(json_text(result))
     else:
         _show(result, console)
 
@@ -117,13 +116,13 @@ def _show(result: dict[str, Any], console: "Console") -> None:
             table.add_row(name, f"{found['loss']:.4f}", surprise, f"{found['tokens']:,}")
         console.print(table)
     for replayed in result["prompts"]:
-        console.print(f"\n> {replayed['prompt']}", markup=False, soft_wrap=True)
+        console.print(f"\n> {replayed['prompt']}", soft_wrap=True)
         for name in ("base", "tuned"):
             if replayed[name] is not None:
-                console.print(f"{name}: {replayed[name]}", markup=False, soft_wrap=True)
+                console.print(f"{name}: {replayed[name]}", soft_wrap=True)
     for name, tasks in (result["lm_eval"] or {}).items():
         for task, metrics in (tasks or {}).items():
             values = ", ".join(f"{metric} {value:.4g}" for metric, value in metrics.items())
-            console.print(f"{name}, {task}: {values}", markup=False, soft_wrap=True)
+            console.print(f"{name}, {task}: {values}", soft_wrap=True)
     for note in result["notes"]:
-        console.print(f"Note: {note}", markup=False, soft_wrap=True)
+        console.print(f"Note: {note}", soft_wrap=True)

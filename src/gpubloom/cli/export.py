@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, fail, refuse, size_text
+from gpubloom.cli.output import FAILED, STOPPED, WRONG_INPUT, echo, fail, refuse, size_text
 from gpubloom.errors import InputError, read_error_line
 
 _SHOWN = 60
@@ -82,7 +82,7 @@ def export(
     except ValueError as problem:
         refuse(problem)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        echo(json.dumps(result, indent=2))
     else:
         _show(result, to)
 
@@ -141,22 +141,22 @@ def _working_folder(to: Path) -> Iterator[Path]:
 
 def _show(result: dict[str, Any], to: Path) -> None:
     count = len(result["files"])
-    typer.echo(f"Wrote {size_text(result['bytes'])} in {count} {'file' if count == 1 else 'files'} to {to}")
+    echo(f"Wrote {size_text(result['bytes'])} in {count} {'file' if count == 1 else 'files'} to {to}")
     if result["of"]:
         difference = result["largest_logit_difference"]
-        typer.echo(
+        echo(
             f"Same answer before and after: {result['same']} of {result['of']} prompts. "
             f"Largest difference of the logits: {difference:.2g}."
         )
     for row in result["replay"]:
         if not row["same"]:
-            typer.echo(f"  {_short(row['prompt'])}")
-            typer.echo(f"    before: {_short(row['before'])}")
-            typer.echo(f"    after:  {_short(row['after'])}")
+            echo(f"  {_short(row['prompt'])}")
+            echo(f"    before: {_short(row['before'])}")
+            echo(f"    after:  {_short(row['after'])}")
     for note in result["notes"]:
-        typer.echo(note)
+        echo(note)
     if result["hub"] is not None:
-        typer.echo(f"Pushed to {result['hub']['url']} ({result['hub']['revision'][:12]})")
+        echo(f"Pushed to {result['hub']['url']} ({result['hub']['revision'][:12]})")
 
 
 def _short(text: str) -> str:
@@ -194,12 +194,12 @@ def convert(
         refuse(problem)
     written = _written("gpubloom.engine.converting", "--to", to, "--", str(source), str(target))
     if as_json:
-        typer.echo(json.dumps(written, indent=2))
+        echo(json.dumps(written, indent=2))
         return
     size = f"{written['tensors']} tensors, {size_text(written['bytes'])}"
-    typer.echo(f"Wrote {target} as {written['form']}: {size}")
+    echo(f"Wrote {target} as {written['form']}: {size}")
     if written["can_continue"] and to in {"block", "sharded"}:
-        typer.echo(
+        echo(
             "To resume a run from this checkpoint, move it to the checkpoints folder of the run and give it "
             "the name of the original checkpoint."
         )
@@ -227,9 +227,9 @@ def average(
     sources = [str(path.expanduser().absolute()) for path in checkpoints]
     written = _written("gpubloom.engine.converting.averaging", "--into", str(into), "--", *sources)
     if as_json:
-        typer.echo(json.dumps(written, indent=2))
+        echo(json.dumps(written, indent=2))
         return
-    typer.echo(f"Wrote {into}: the mean of {', '.join(written['sources'])} ({written['tensors']} tensors)")
+    echo(f"Wrote {into}: the mean of {', '.join(written['sources'])} ({written['tensors']} tensors)")
 
 
 def _written(module: str, *arguments: str) -> dict[str, Any]:

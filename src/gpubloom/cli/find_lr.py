@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, refuse
+from gpubloom.cli.output import STOPPED, echo, fail, refuse
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu
 from gpubloom.errors import InputError
 
@@ -67,11 +67,10 @@ def find_lr(
 
     Trains for a few steps with an increasing learning rate, draws the loss, and suggests a learning rate.
     """
-    from rich.console import Console
-
     from gpubloom.cli.child_process import Stopped, TaskFailed
+    from gpubloom.cli.tables import new_console
 
-    console = Console(highlight=False, markup=False, stderr=as_json)
+    console = new_console(stderr=as_json)
     flags = {
         "data.train_path": train_path,
         "method": method,
@@ -91,7 +90,7 @@ def find_lr(
     except (KeyboardInterrupt, Stopped):
         raise typer.Exit(STOPPED) from None
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        echo(json.dumps(result, indent=2))
     else:
         _show(result, console)
 
@@ -160,7 +159,7 @@ def _show(result: dict[str, Any], console: "Console") -> None:
         first, last = (f"{10**exponent:.0e}" for exponent, _ in (points[0], points[-1]))
         console.print("loss against learning rate")
         for row in (*rows, f"{'':{margin}}{first}{last:>{max(1, width - margin - len(first))}}"):
-            console.print(row, markup=False)
+            console.print(row)
     console.print(result["reason"], soft_wrap=True)
     if (suggested := result["suggested"]) is not None:
         console.print(f"Suggested: --set learning_rate={suggested:g}")

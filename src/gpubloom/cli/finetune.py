@@ -121,12 +121,11 @@ def finetune(
 
     Ctrl-C saves a checkpoint and stops. Continue with `bloom train --resume RUN`.
     """
-    from rich.console import Console
-
     from gpubloom.cli.child_process import EarlyStart, modules_for
+    from gpubloom.cli.tables import new_console
     from gpubloom.cli.train import start
 
-    console = Console(highlight=False, markup=False)
+    console = new_console()
     try:
         folder = folder_of(model, console)
         flags = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
 
@@ -26,9 +26,9 @@ def list_invitations(
     """List the invitations that can still be used."""
     items = _open_invitations()
     if as_json:
-        typer.echo(json.dumps(items, indent=2))
+        echo(json.dumps(items, indent=2))
     elif not items:
-        typer.echo("No invitation is open. Invite a person: bloom auth invitations create EMAIL")
+        echo("No invitation is open. Invite a person: bloom auth invitations create EMAIL")
     else:
         print_table(
             {"email": "id", "role": "text", "invited by": "text", "expires": "text"},
@@ -51,8 +51,8 @@ def create(
     """
     with signed_in(lambda own_email: password or ask_password(own_email), ask_code) as ask:
         made = ask("POST", "/invitations", {"email": email, "role": "admin" if admin else "member"})
-    typer.echo(f"Send this link to {made['email']}. It works once, until {made['expires_at'][:10]}.")
-    typer.echo(made["link"])
+    echo(f"Send this link to {made['email']}. It works once, until {made['expires_at'][:10]}.")
+    echo(made["link"])
 
 
 @app.command()
@@ -66,7 +66,7 @@ def revoke(email: Email) -> None:
             status=WRONG_INPUT,
         )
     call("DELETE", f"/invitations/{found['id']}")
-    typer.echo(f"Revoked the invitation of {found['email']}.")
+    echo(f"Revoked the invitation of {found['email']}.")
 
 
 def _open_invitations() -> list[dict[str, Any]]:

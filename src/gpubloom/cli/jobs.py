@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call, save_file
-from gpubloom.cli.output import WRONG_INPUT, fail, without_controls
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,16 +86,16 @@ def _show(job: dict[str, Any], as_json: bool) -> None:
     from gpubloom.cli.tables import new_console, wrap_parts
 
     if as_json:
-        typer.echo(json.dumps(job, indent=2))
+        echo(json.dumps(job, indent=2))
         return
     console = new_console()
     _print_job(_list_item(job), console)
     for line in wrap_parts(_figures(job["summary"]), console.width, indent="  "):
         console.print(line, soft_wrap=True)
     if job["queue_position"]:
-        typer.echo(f"  position {job['queue_position']} in the queue")
+        echo(f"  position {job['queue_position']} in the queue")
     if job["error_message"]:
-        typer.echo(f"  {without_controls(job['error_message'])}")
+        echo(f"  {job['error_message']}")
     _show_start(job)
     for finding in job["summary"]["findings"]:
         level = {"critical": "error", "info": "note"}.get(finding["severity"], finding["severity"])
@@ -117,19 +117,19 @@ def _show_start(job: dict[str, Any]) -> None:
     if start is None or start["attempt"] != job["attempt"] or job["summary"]["step"] is not None:
         return
     if job["error_message"] is None and start["failure"]:
-        typer.secho(f"  {start['failure']}", fg=typer.colors.RED)
+        echo(f"  {start['failure']}", colour="red")
     for stage in start["stages"]:
         seconds = "" if stage["seconds"] is None else f" {stage['seconds']:.0f} s"
         text = f"  {stage['text']}" if stage["text"] else ""
-        typer.echo(f"  {_STAGES.get(stage['name'], stage['name']):<18} {stage['state']}{seconds}{text}")
+        echo(f"  {_STAGES.get(stage['name'], stage['name']):<18} {stage['state']}{seconds}{text}")
     for line in start["log"][-10:]:
-        typer.echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {without_controls(line['text'])}")
+        echo(f"  {line['seconds']:5.0f} s  {line['stage']:<9} {line['text']}")
 
 
 def _echo(line: str, indent: str = "") -> None:
     """A line of a job's output; warnings and errors in colour."""
     colour = {"warning": typer.colors.YELLOW, "error": typer.colors.RED}.get(line.partition(":")[0])
-    typer.secho(f"{indent}{without_controls(line)}", fg=colour)
+    echo(f"{indent}{line}", colour=colour)
 
 
 @app.command("list")
@@ -154,13 +154,13 @@ def list_jobs(
         query["project_id"] = str(project)
     page = call("GET", "/jobs", query=query)
     if as_json:
-        typer.echo(json.dumps(page["items"], indent=2))
+        echo(json.dumps(page["items"], indent=2))
         return
     console = new_console()
     for job in page["items"]:
         _print_job(job, console)
     if not page["items"]:
-        typer.echo("No jobs found. Start a job: bloom jobs start PROJECT --config config.json")
+        echo("No jobs found. Start a job: bloom jobs start PROJECT --config config.json")
 
 
 @app.command()
@@ -225,10 +225,10 @@ def machines(job_id: JobId, as_json: AsJson = False) -> None:
 
     found = call("GET", "/rentals", query={"job_id": str(job_id), "limit": 100})["items"][::-1]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     if not found:
-        typer.echo("No machine was rented for this job.")
+        echo("No machine was rented for this job.")
         return
     print_table(
         {
@@ -251,7 +251,7 @@ def machines(job_id: JobId, as_json: AsJson = False) -> None:
     )
     for item in found:
         if item["detail"]:
-            typer.echo(f"{item['attempt']}: {item['detail']}")
+            echo(f"{item['attempt']}: {item['detail']}")
 
 
 @app.command()
@@ -313,7 +313,7 @@ def branch(
 def delete_checkpoint(job_id: JobId, step: Step) -> None:
     """Delete one checkpoint of a job that does not run."""
     call("DELETE", _checkpoint(job_id, step))
-    typer.echo(f"Deleted the checkpoint of step {step}.")
+    echo(f"Deleted the checkpoint of step {step}.")
 
 
 @app.command("download-checkpoint")
@@ -324,7 +324,7 @@ def download_checkpoint(
 ) -> None:
     """Download one checkpoint as a tar archive."""
     save_file(f"{_checkpoint(job_id, step)}/archive", into)
-    typer.echo(str(into))
+    echo(str(into))
 
 
 @app.command()
@@ -368,11 +368,11 @@ def download(
     source = f"/jobs/{job_id}/{'artifacts' if kind == 'script' else 'model'}"
     files = call("GET", source)["items"]
     if not files:
-        typer.echo("The job has written no files.", err=True)
+        echo("The job has written no files.", err=True)
     for file in files:
         target = into / file["path"]
         save_file(f"{source}/files/{file['path']}", target)
-        typer.echo(f"{target}  {file['size']:,} bytes")
+        echo(f"{target}  {file['size']:,} bytes")
 
 
 @app.command()
@@ -380,10 +380,10 @@ def stored(job_id: JobId, as_json: AsJson = False) -> None:
     """List the files of a rented job that are kept in the bucket, and until when."""
     items = call("GET", f"/jobs/{job_id}/stored-artifacts")["items"]
     if as_json:
-        typer.echo(json.dumps(items, indent=2))
+        echo(json.dumps(items, indent=2))
         return
     if not items:
-        typer.echo("No files of this job are kept in the bucket.")
+        echo("No files of this job are kept in the bucket.")
         return
     from gpubloom.cli.tables import print_table
 
@@ -409,5 +409,5 @@ def link(
         f"/jobs/{job_id}/stored-artifacts/{found['id']}/address",
         body={"life_seconds": round(hours * 3600)},
     )
-    typer.echo(created["address"])
-    typer.echo(f"Expires at {created['expires_at']}.", err=True)
+    echo(created["address"])
+    echo(f"Expires at {created['expires_at']}.", err=True)

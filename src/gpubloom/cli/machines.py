@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from gpubloom.cli.database import settings_or_fail
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,7 +39,7 @@ def list_machines() -> None:
         return lines
 
     lines = _in_database(work)
-    typer.echo("\n".join(lines) or "No machine has run a worker yet. Start a worker: bloom server worker")
+    echo("\n".join(lines) or "No machine has run a worker yet. Start a worker: bloom server worker")
 
 
 @app.command()
@@ -82,9 +82,9 @@ def forget(
         )
     released = _in_database(lambda session, settings: forget_machine(session, name))
     if released is None:
-        typer.echo(f"Machine {name} is already marked as gone.")
+        echo(f"Machine {name} is already marked as gone.")
         return
-    typer.echo(f"Machine {name} is marked as gone. Jobs released: {released}.")
+    echo(f"Machine {name} is marked as gone. Jobs released: {released}.")
 
 
 def _lines(name: str, state: str, seen: "datetime", jobs: int) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 _SECONDS = 3.0
 
@@ -43,7 +43,7 @@ def mirror(
     except (MirrorError, ValueError) as problem:
         refuse(problem)
     except KeyboardInterrupt:
-        typer.echo("Stopped. Run the same command again to continue.")
+        echo("Stopped. Run the same command again to continue.")
 
 
 def _push(run: Path, url: str, follow: bool) -> None:
@@ -66,7 +66,7 @@ def _push(run: Path, url: str, follow: bool) -> None:
             "bucket_unavailable",
             f"{run} is not completely in {url}. Check the address, its keys and the connection.",
         )
-    typer.echo(f"Copied {run} to {url}.")
+    echo(f"Copied {run} to {url}.")
 
 
 def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
@@ -86,6 +86,4 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
         if not follow or (latest is not None and latest["status"] != "running"):
             break
         time.sleep(_SECONDS)
-    typer.echo(
-        f"Copied {url} to {folder} ({changed} files changed). To view it: bloom runs watch {folder} --once"
-    )
+    echo(f"Copied {url} to {folder} ({changed} files changed). To view it: bloom runs watch {folder} --once")

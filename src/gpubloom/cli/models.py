@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubloom.cli.output import STOPPED, fail, fetching, refuse, size_text
+from gpubloom.cli.output import STOPPED, echo, fail, fetching, refuse, size_text
 
 if TYPE_CHECKING:
     from gpubloom.hub.catalogue import CatalogueModel
@@ -36,18 +36,18 @@ def list_models(
 
     families = catalogue()
     if as_json:
-        typer.echo(json.dumps([asdict(family) for family in families], indent=2))
+        echo(json.dumps([asdict(family) for family in families], indent=2))
         return
-    typer.echo(_line("model", "size", "context", *METHODS))
+    echo(_line("model", "size", "context", *METHODS))
     for family in families:
         # The licence stands above the models: beside them there is no room for it in 80 columns.
         for licence, models in groupby(sorted(family.models, key=_licence), key=_licence):
-            typer.echo(f"{family.name}, licence {licence}")
+            echo(f"{family.name}, licence {licence}")
             for model in models:
                 memory = (f"{model.memory[method] / 1e9:,.0f}" for method in METHODS)
-                typer.echo(_line(model.id, _size(model.parameters), f"{model.context_length:,}", *memory))
+                echo(_line(model.id, _size(model.parameters), f"{model.context_length:,}", *memory))
     new_console().print(f"full, lora, qlora: minimum GPU memory in GB with {USUAL_SETTING}.")
-    typer.echo("For other settings, run: bloom plan")
+    echo("For other settings, run: bloom plan")
 
 
 @app.command()
@@ -61,7 +61,7 @@ def check(
     folder = model.expanduser()
     report = check_model(folder / "model" if (folder / "train.py").is_file() else folder)
     if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        echo(json.dumps(report.to_json(), indent=2))
     else:
         _show(report)
     if not report.ok:
@@ -102,7 +102,7 @@ def pull(
         refuse(problem)
     except KeyboardInterrupt:
         fail("stopped", "Stopped. Run the same command again to continue the download.", status=STOPPED)
-    typer.echo(folder)
+    echo(folder)
     report = check_model(folder)
     if not report.ok:
         _show(report)
@@ -127,28 +127,28 @@ def _list_fetched(*, as_json: bool) -> None:
 
     found = [describe(folder) | {"folder": str(folder)} for folder in fetched_models(default_home())]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     for model in found:
-        typer.echo(f"{model['repository']}@{model['revision'][:12]}\n  {model['folder']}")
+        echo(f"{model['repository']}@{model['revision'][:12]}\n  {model['folder']}")
     if not found:
-        typer.echo("No downloaded models. Download a model: bloom models pull ORG/NAME")
+        echo("No downloaded models. Download a model: bloom models pull ORG/NAME")
 
 
 def _show(report: "Report") -> None:
     if report.parameters is not None:
         template = "chat template" if report.chat_template else "no chat template"
-        typer.echo(
+        echo(
             f"{report.family}, {report.parameters / 1e6:,.1f} M parameters, {template}, "
             f"{size_text(report.bytes)} on disk"
         )
     for finding in report.findings:
-        typer.echo(f"{_MARKS[finding.severity]} {finding.sentence}")
+        echo(f"{_MARKS[finding.severity]} {finding.sentence}")
     if report.ok:
-        typer.echo("The model can be trained.")
+        echo("The model can be trained.")
     else:
-        typer.echo("The model cannot be trained.")
+        echo("The model cannot be trained.")
 
 
 def _say(sentence: str) -> None:
-    typer.echo(sentence, err=True)
+    echo(sentence, err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpubloom.cli.api_client import call
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def offers(
     except ValueError as problem:
         refuse(problem)
     if as_json:
-        typer.echo(json.dumps(_as_json(need, found), indent=2, default=str))
+        echo(json.dumps(_as_json(need, found), indent=2, default=str))
     else:
         _show(need, found, every=every)
     if not found.offers:

@@ -4,7 +4,7 @@ They are in no `--help` and in no list of commands: the words of the command lin
 command is looked up. The next version removes this file.
 """
 
-import typer
+from gpubloom.cli.output import echo
 
 # The name of a group stands for all its commands.
 OLD_NAMES = {
@@ -44,7 +44,7 @@ def with_new_name(words: list[str], *, quiet: bool = False) -> list[str]:
     for old, new in _OLD_WORDS:
         if words[: len(old)] == old:
             if not quiet:
-                typer.echo(note(" ".join(old)), err=True)
+                echo(note(" ".join(old)), err=True)
             return [*new, *words[len(old) :]]
     return words
 

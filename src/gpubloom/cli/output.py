@@ -1,9 +1,10 @@
 """What commands print to standard error besides their answer: an error, a progress bar."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -19,10 +20,27 @@ _CONTROLS = re.compile(
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 
+# JSON escapes the others by itself.
+_UNESCAPED_CONTROLS = re.compile(r"[\x7f-\x9f]")
+
 
 def without_controls(text: str) -> str:
     """What a script, a model or another person wrote, for a terminal that must not obey it."""
     return _CONTROLS.sub("", text)
+
+
+def echo(
+    text: object = "", *, err: bool = False, nl: bool = True, colour: str | None = None, bold: bool = False
+) -> None:
+    """Print text of any origin; a terminal obeys nothing in it. Every command prints with this."""
+    plain = without_controls(str(text))
+    typer.echo(typer.style(plain, fg=colour, bold=bold or None) if colour or bold else plain, err=err, nl=nl)
+
+
+def json_text(value: Any) -> str:
+    """JSON with the letters of every language; what a terminal would obey is escaped, as JSON can."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return _UNESCAPED_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def refuse(problem: Exception) -> NoReturn:
@@ -43,7 +61,7 @@ def fail_each(problems: Iterable[tuple[str, str]], *, status: int) -> NoReturn:
 
 def report(code: str, sentence: str) -> None:
     """Print a problem that does not end the command here."""
-    typer.echo(error_line(code, sentence), err=True)
+    echo(error_line(code, sentence), err=True)
 
 
 def size_text(size: int) -> str:
@@ -55,16 +73,17 @@ def size_text(size: int) -> str:
 
 def _end(lines: Iterable[str], status: int) -> NoReturn:
     for line in lines:
-        typer.echo(line, err=True)
+        echo(line, err=True)
     raise typer.Exit(status) from None
 
 
 @contextmanager
 def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar of a download; call the given function with the bytes received and the total."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
+
+    from gpubloom.cli.tables import new_console
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -73,7 +92,7 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     # Where nothing can be drawn over, the bar would leave an empty line.
     with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(what, total=None)

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from types import FrameType
 
-import typer
+from gpubloom.cli.output import echo
 
 _VARIABLE = "BLOOM_PARENT_PIPE"
 _POLL_SECONDS = 0.2
@@ -82,7 +82,7 @@ def _supervise(child: _Child, pipe: int) -> int:
         lived = now - child.started
         child.pause = 0.5 if lived > _HEALTHY_SECONDS else min(child.pause * 2, _LONGEST_PAUSE)
         child.next_start = now + child.pause
-        typer.echo(f"  The {child.name} ended with code {ended}. Starting it again.", err=True)
+        echo(f"  The {child.name} ended with code {ended}. Starting it again.", err=True)
     if now >= child.next_start:
         child.process = subprocess.Popen(
             [sys.executable, "-m", "gpubloom.cli", *child.arguments],
@@ -116,13 +116,13 @@ def _print_running_trainings() -> None:
     runs = load_settings().home / "runs"
     living = [run for run in sorted(runs.glob("*")) if is_held(AgentFiles(run).lock)]
     if not living:
-        typer.echo("\n  Stopped. No training run is active.")
+        echo("\n  Stopped. No training run is active.")
         return
     continues = "training run continues" if len(living) == 1 else "training runs continue"
-    typer.echo(f"\n  Stopped the server. {len(living)} {continues}:")
+    echo(f"\n  Stopped the server. {len(living)} {continues}:")
     for run in living:
-        typer.echo(f"    bloom runs watch {run}")
-    typer.echo("  To show them in the web app again, run: bloom up")
+        echo(f"    bloom runs watch {run}")
+    echo("  To show them in the web app again, run: bloom up")
 
 
 def end_with_parent() -> None:

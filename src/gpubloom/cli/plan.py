@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _machine(described: str | None, *, measure: bool) -> "Hardware":
     try:
         store_measured(default_home(), found)
     except OSError as problem:
-        typer.echo(
+        echo(
             f"warning: The measured speed is not kept for later plans, because {default_home()} "
             f"cannot be written: {problem.strerror}. Set BLOOM_HOME to another folder.",
             err=True,
@@ -239,13 +239,13 @@ def _option_lines(options: "tuple[NearestFit, ...]", *, by_shape: bool) -> Itera
 
 
 def _print_json(answer: dict[str, Any]) -> None:
-    typer.echo(json.dumps(answer, indent=2))
+    echo(json.dumps(answer, indent=2))
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    from rich.console import Console
+    from gpubloom.cli.tables import new_console
 
-    console = Console(highlight=False)
+    console = new_console(markup=True)
     # Words wrap in a terminal; a pipe gets whole lines.
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)

@@ -2,12 +2,13 @@
 
 import atexit
 import dataclasses
-import json
 import shutil
 import tempfile
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from gpubloom.cli.output import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +103,7 @@ def show_preflight(config: "TrainConfig", console: "Console", *, as_json: bool) 
     if as_json:
         fields: dict[str, Any] = {**dataclasses.asdict(found), "steps": steps}
         fields["findings"] = [finding.as_dict() for finding in found.findings]
-        console.print(json.dumps(fields, ensure_ascii=False, indent=2), soft_wrap=True)
+        console.print(json_text(fields), soft_wrap=True)
         return
     for line in _lines(found, config, steps):
         console.print(line, soft_wrap=True)

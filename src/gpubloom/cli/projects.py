@@ -7,6 +7,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call
+from gpubloom.cli.output import echo
 from gpubloom.cli.tables import print_table
 
 app = typer.Typer(no_args_is_help=True, help="List, create, edit and delete projects on a server.")
@@ -19,18 +20,18 @@ DataPath = Annotated[str | None, typer.Option(help="Path of the training data on
 
 def _show(project: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(project, indent=2))
+        echo(json.dumps(project, indent=2))
         return
-    typer.echo(f"{project['name']} ({project['id']})")
+    echo(f"{project['name']} ({project['id']})")
     size = project["modelSize"]
     facts = [project["modelArchitecture"], None if size is None else f"{size:g} B parameters"]
     if any(facts):
-        typer.echo(f"  {', '.join(filter(None, facts))}")
+        echo(f"  {', '.join(filter(None, facts))}")
     if project["modelPreset"]:
-        typer.echo(f"  model of its jobs: {project['modelPreset']['label']}")
+        echo(f"  model of its jobs: {project['modelPreset']['label']}")
     for label, field in (("data", "trainingDataPath"), ("description", "description")):
         if project[field]:
-            typer.echo(f"  {label}: {project[field]}")
+            echo(f"  {label}: {project[field]}")
 
 
 def _size(billions: float | None) -> str:
@@ -47,17 +48,17 @@ def list_projects(
     """List your projects, last changed first."""
     page = call("GET", "/projects", query={"search": search, "limit": 200})
     if as_json:
-        typer.echo(json.dumps(page["items"], indent=2))
+        echo(json.dumps(page["items"], indent=2))
         return
     if not page["items"]:
-        typer.echo("No projects found. Create a project: bloom projects create NAME --size 7")
+        echo("No projects found. Create a project: bloom projects create NAME --size 7")
         return
     print_table(
         {"id": "id", "size": "number", "name": "text"},
         [(project["id"], _size(project["modelSize"]), project["name"]) for project in page["items"]],
     )
     if page["total"] > len(page["items"]):
-        typer.echo(f"{page['total'] - len(page['items'])} more projects. Filter the list with --search.")
+        echo(f"{page['total'] - len(page['items'])} more projects. Filter the list with --search.")
 
 
 @app.command()
@@ -126,4 +127,4 @@ def delete(
     if not yes:
         typer.confirm(f"Delete {project['name']!r} and everything in it?", abort=True)
     call("DELETE", f"/projects/{project_id}")
-    typer.echo(f"Deleted {project['name']}.")
+    echo(f"Deleted {project['name']}.")

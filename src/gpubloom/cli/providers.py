@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.tables import new_console, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Connect GPU providers and compare their offers.")
@@ -25,16 +25,16 @@ def list_providers(as_json: AsJson = False) -> None:
     """List the providers and their connection status."""
     found = call("GET", "/providers")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     print_table(
         {"provider": "id", "status": "text"}, [(item["name"], _state(item)) for item in found["items"]]
     )
     if not all(item["connected"] for item in found["items"] if item["available"]):
-        typer.echo("Connect a provider: bloom providers connect PROVIDER")
+        echo("Connect a provider: bloom providers connect PROVIDER")
     stores = {item["store"]["title"] for item in found["items"] if item.get("store")}
     if stores:
-        typer.echo(f"Files of jobs go through: {', '.join(sorted(stores))}")
+        echo(f"Files of jobs go through: {', '.join(sorted(stores))}")
     if not found["storage"]["ready"]:
         new_console().print(f"\n{found['storage']['reason']}")
 
@@ -61,14 +61,14 @@ def connect(
     values = _entered(item) if file is None else _read(file)
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         item = ask("PUT", f"/providers/{name}/credentials", {"values": values})
-    typer.echo(f"{item['title']}: {_state(item)}")
+    echo(f"{item['title']}: {_state(item)}")
 
 
 @app.command()
 def check(name: Name) -> None:
     """Check whether the stored credentials of a provider are still valid."""
     item = call("POST", f"/providers/{name}/check")
-    typer.echo(f"{item['title']}: {_state(item)}")
+    echo(f"{item['title']}: {_state(item)}")
     if item["problem"]:
         raise typer.Exit(1)
 
@@ -78,7 +78,7 @@ def disconnect(name: Name, password: Password = None) -> None:
     """Delete the stored credentials of a provider."""
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", f"/providers/{name}/credentials")
-    typer.echo(f"Disconnected {name}. Its credentials were deleted.")
+    echo(f"Disconnected {name}. Its credentials were deleted.")
 
 
 @app.command("credits")
@@ -89,10 +89,10 @@ def list_credits(as_json: AsJson = False) -> None:
     """
     found = call("GET", "/credits")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     if not found["items"]:
-        typer.echo("No credits are stated. State one: bloom providers set-credit PROVIDER DOLLARS")
+        echo("No credits are stated. State one: bloom providers set-credit PROVIDER DOLLARS")
         return
     print_table(
         {"provider": "id", "left $": "number", "stated $": "number", "on": "text", "spent since $": "number"},
@@ -124,14 +124,14 @@ def set_credit(
     """State the credit that is left at a provider. Offers there count as paid until it is used up."""
     body = {"amount": dollars, "as_of": None if as_of is None else as_of.date().isoformat()}
     item = call("PUT", f"/credits/{quote(name, safe='')}", body=body)
-    typer.echo(f"{item['title']}: ${item['remaining']:.2f} of credit left.")
+    echo(f"{item['title']}: ${item['remaining']:.2f} of credit left.")
 
 
 @app.command("remove-credit")
 def remove_credit(name: Annotated[str, typer.Argument(help="Provider name.")]) -> None:
     """Forget the credit that you stated for a provider."""
     call("DELETE", f"/credits/{quote(name, safe='')}")
-    typer.echo(f"Removed the credit at {name}.")
+    echo(f"Removed the credit at {name}.")
 
 
 @app.command("replicate-model")
@@ -153,8 +153,8 @@ def replicate_model(
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (model_files(tuple(package)) if package else model_files()).items():
         (folder / name).write_text(text, encoding="utf-8")
-    typer.echo(f"Push the model: cd {folder} && cog login && cog push r8.im/OWNER/NAME")
-    typer.echo("Then run `bloom providers connect replicate` and enter OWNER/NAME:VERSION from Cog's output.")
+    echo(f"Push the model: cd {folder} && cog login && cog push r8.im/OWNER/NAME")
+    echo("Then run `bloom providers connect replicate` and enter OWNER/NAME:VERSION from Cog's output.")
 
 
 def _find(name: str) -> dict[str, Any]:
@@ -181,10 +181,10 @@ def _state(item: dict[str, Any]) -> str:
 
 def _entered(item: dict[str, Any]) -> dict[str, str]:
     values = {}
-    typer.echo(f"Create the credentials at {item['page']}", err=True)
+    echo(f"Create the credentials at {item['page']}", err=True)
     for field in item["fields"]:
         if field["hint"]:
-            typer.echo(field["hint"])
+            echo(field["hint"])
         default = None if field["required"] else ""
         answer = typer.prompt(field["title"], hide_input=field["secret"], default=default, show_default=False)
         if answer:

@@ -307,7 +307,7 @@ def follow_in_lines(view: RunView, is_alive: Callable[[], bool], console: Consol
 def _print(line: str, console: Console) -> None:
     level = line.partition(":")[0]
     style = {"warning": "yellow", "error": "red"}.get(level)
-    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(line, style=style, soft_wrap=True)
 
 
 def _summary(view: RunView) -> str:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from gpubloom.cli.api_client import call, token_of
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 if TYPE_CHECKING:
     from gpubloom.cli.tables import Fit
@@ -71,7 +71,7 @@ def list_runs(
             fail("run_not_found", sentence, status=WRONG_INPUT)
     answer = _of_server(view, limit) if folder is None else _of_folder(folder, view, limit)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        echo(json.dumps(answer, indent=2))
         return
     _print(answer)
 
@@ -89,7 +89,7 @@ def _of_folder(folder: Path, view: "View", limit: int) -> dict[str, Any]:
     named = {*view.columns, *view.group, view.sort.removeprefix("-")} - {*DEFAULT_COLUMNS, SEEDS, ""}
     for name in sorted(named):
         if table.columns.find(name) is None:
-            typer.echo(f"warning: {table.columns.missing(name)}", err=True)
+            echo(f"warning: {table.columns.missing(name)}", err=True)
     return run_list(table, runs).model_dump(mode="json")
 
 
@@ -112,13 +112,13 @@ def _print(answer: dict[str, Any]) -> None:
     fits.update(dict.fromkeys([names[n] for n in chosen[2:]], "number"))
     for section, cells in zip(answer["sections"], sections, strict=True):
         if section["title"]:
-            typer.secho(f"\n{section['title']}  {section['runs']} runs", bold=True)
+            echo(f"\n{section['title']}  {section['runs']} runs", bold=True)
         print_table(fits, [[row[n] for n in chosen] for row in cells], width=width)
     if left_out := [name for n, name in enumerate(names) if n not in chosen]:
-        typer.echo(f"Not shown, for lack of room: {', '.join(left_out)}. Choose columns with --columns.")
+        echo(f"Not shown, for lack of room: {', '.join(left_out)}. Choose columns with --columns.")
     shown = sum(len(section["rows"]) for section in answer["sections"])
     rest = "" if shown == answer["rows"] else f", the first {shown:,} of {answer['rows']:,} rows"
-    typer.echo(f"{answer['matched']:,} of {answer['total']:,} runs{rest}")
+    echo(f"{answer['matched']:,} of {answer['total']:,} runs{rest}")
 
 
 def _cells(row: dict[str, Any], columns: list[str]) -> list[str]:
@@ -172,7 +172,7 @@ def label(
         labels = runs.set_labels(".", tags=_changed(labels.get("tags", []), tags, removed), notes=None) or {}
     else:
         labels = _label_on_server(run, tags, removed, notes)
-    typer.echo(f"tags: {', '.join(labels.get('tags', [])) or 'none'}")
+    echo(f"tags: {', '.join(labels.get('tags', [])) or 'none'}")
 
 
 def _changed(before: list[str], added: list[str] | None, removed: list[str] | None) -> list[str]:
@@ -214,4 +214,4 @@ def send(
         refuse(problem)
     except SendRefusedError as problem:
         fail("run_not_sent", f"The run was not sent: {problem}.")
-    typer.echo(f"{credentials.server}/jobs/{run_id}")
+    echo(f"{credentials.server}/jobs/{run_id}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse, without_controls
+from gpubloom.cli.output import echo, refuse
 
 
 def samples(
@@ -28,13 +28,13 @@ def samples(
 def print_samples(found: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     """Print them for a person, or as JSON."""
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     if not found:
-        typer.echo("This run has no samples. Set eval.prompts, or bloom finetune --sample-prompt TEXT.")
+        echo("This run has no samples. Set eval.prompts, or bloom finetune --sample-prompt TEXT.")
         return
     for number, each in enumerate(found):
-        typer.echo(("\n" if number else "") + f"Prompt: {without_controls(each['prompt'])}")
+        echo(("\n" if number else "") + f"Prompt: {each['prompt']}")
         for answer in each["answers"]:
             text = str(answer["text"]).strip().replace("\n", "\n            ") or "(empty answer)"
-            typer.echo(f"{'step ' + format(answer['step'], ','):>10}  {without_controls(text)}")
+            echo(f"{'step ' + format(answer['step'], ','):>10}  {text}")

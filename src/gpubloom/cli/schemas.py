@@ -2,14 +2,14 @@
 
 import json
 
-import typer
+from gpubloom.cli.output import echo
 
 
 def config_schema() -> None:
     """Print all fields of a config file as a JSON schema."""
     from gpubloom.plan import TrainConfig
 
-    typer.echo(json.dumps(TrainConfig.model_json_schema(), indent=2))
+    echo(json.dumps(TrainConfig.model_json_schema(), indent=2))
 
 
 def openapi() -> None:
@@ -19,4 +19,4 @@ def openapi() -> None:
 
     # The description must not depend on this machine's settings.
     app = create_app(Settings(_env_file=None))
-    typer.echo(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    echo(json.dumps(app.openapi(), indent=2, ensure_ascii=False))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 
 if TYPE_CHECKING:
     from gpubloom.scripts import Detected, Requirements
@@ -52,41 +52,38 @@ def inspect_script(
     except ScriptProblem as problem:
         refuse(problem)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        echo(found.model_dump_json(indent=2))
     else:
         _show(found)
 
 
 def _show(found: "Requirements") -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False, markup=False)
+    from gpubloom.cli.tables import new_console
+
+    console = new_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "value", "confidence", "source"):
         table.add_column(heading, overflow="fold")
     for name, label in _ROWS.items():
         value: Detected[object] | None = getattr(found, name)
         if value is not None:
-            # Text from a script may look like markup.
-            table.add_row(label, Text(_shown(value.value)), value.confidence, Text(_where(value)))
+            table.add_row(label, _shown(value.value), value.confidence, _where(value))
     console.print(table)
     for name in _LISTS:
         if values := getattr(found, name):
             words = ", ".join(str(each.value) for each in values)
-            console.print(f"{name}: {words}", soft_wrap=True, markup=False)
+            console.print(f"{name}: {words}", soft_wrap=True)
     if found.checkpoints is not None:
         saved = found.checkpoints.value
         resumes = f"resumes with {saved.resumes_with}" if saved.resumes_with else "cannot resume"
-        console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True, markup=False)
+        console.print(f"checkpoints: {saved.saves_with}; {resumes}", soft_wrap=True)
     if found.reference_gpu is not None and not found.hours_of_any_gpu:
         how = "estimated" if found.stated_duration is None else "stated"
-        console.print(
-            f"The hours are {how} for the GPU type {found.reference_gpu}.", soft_wrap=True, markup=False
-        )
+        console.print(f"The hours are {how} for the GPU type {found.reference_gpu}.", soft_wrap=True)
     for note in found.notes:
-        console.print(note, soft_wrap=True, markup=False)
+        console.print(note, soft_wrap=True)
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpubloom.cli.api_client import call
-from gpubloom.cli.output import STOPPED, WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import STOPPED, WRONG_INPUT, echo, fail, refuse
 from gpubloom.errors import InputError
 
 _LARGEST_BYTES = 22 << 20
@@ -136,7 +136,7 @@ def run_script(
         "confirmed": confirm,
     }
     if left_out and not as_json:
-        typer.echo(f"Not uploaded: {', '.join(left_out)}", err=True)
+        echo(f"Not uploaded: {', '.join(left_out)}", err=True)
     if not yes:
         quote = call("POST", "/ml-jobs/quote", body=body)
         _show_quote(quote)
@@ -147,18 +147,18 @@ def run_script(
         body["offer"] = quote["offer"]
     started = call("POST", "/ml-jobs", body=body)
     if as_json:
-        typer.echo(json.dumps(started, indent=2))
+        echo(json.dumps(started, indent=2))
     else:
         if yes:
             _show_quote(started)
-        typer.echo(f"{started['job_id']}  {started['provider']}  {body['name']}")
+        echo(f"{started['job_id']}  {started['provider']}  {body['name']}")
     if watch:
         try:
             _watch(started["job_id"])
         except KeyboardInterrupt:
             job_id = started["job_id"]
-            typer.echo(f"\nThe job continues. Its output: bloom jobs logs {job_id}", err=True)
-            typer.echo(f"Stop it: bloom jobs cancel {job_id}", err=True)
+            echo(f"\nThe job continues. Its output: bloom jobs logs {job_id}", err=True)
+            echo(f"Stop it: bloom jobs cancel {job_id}", err=True)
             raise typer.Exit(STOPPED) from None
 
 
@@ -210,25 +210,25 @@ def _show_quote(quote: dict[str, Any]) -> None:
     offer = quote.get("offer")
     machine = f" ({offer['gpus']}× {offer['gpu']})" if offer else ""
     if quote["provider"] == "local":
-        typer.echo("Runs on the machine of the server.", err=True)
+        echo("Runs on the machine of the server.", err=True)
     else:
-        typer.echo(
+        echo(
             f"Runs at {quote['provider']}{machine}. Estimated cost: ${cost['likely']:.2f} "
             f"(${cost['low']:.2f} to ${cost['high']:.2f}).",
             err=True,
         )
     if limits := quote.get("limits"):
         budget = "" if limits["budget"] is None else f"at ${limits['budget']:.2f} or "
-        typer.echo(f"The job pauses {budget}after {limits['max_hours']:g} hours.", err=True)
+        echo(f"The job pauses {budget}after {limits['max_hours']:g} hours.", err=True)
     switch_off = quote.get("switch_off")
     if switch_off and not switch_off["can"]:
-        typer.secho(f"Warning: {switch_off['reason']}", err=True, fg="red")
+        echo(f"Warning: {switch_off['reason']}", err=True, colour="red")
     for reason in quote["reasons"]:
-        typer.echo(f"  {reason}", err=True)
+        echo(f"  {reason}", err=True)
     if store := quote.get("store"):
-        typer.echo(f"  Files go through: {store['title']}. {store['note']}", err=True)
+        echo(f"  Files go through: {store['title']}. {store['note']}", err=True)
     if problem := quote.get("problem"):
-        typer.echo(f"  {problem}", err=True)
+        echo(f"  {problem}", err=True)
 
 
 def _write_notebook(
@@ -255,9 +255,7 @@ def _write_notebook(
         refuse(problem)
     except OSError as problem:
         fail("cannot_write", f"Cannot write {target}: {problem.strerror}.", status=WRONG_INPUT)
-    typer.echo(
-        f"Wrote {target}. In Colab, open it with File > Upload notebook, choose a GPU, and run all cells."
-    )
+    echo(f"Wrote {target}. In Colab, open it with File > Upload notebook, choose a GPU, and run all cells.")
 
 
 def _watch(job_id: str) -> None:
@@ -271,12 +269,12 @@ def _watch(job_id: str) -> None:
         page = call("GET", f"/jobs/{job_id}/logs", query=query)
         position = page["end"]
         for line in page["lines"]:
-            typer.echo(line)
+            echo(line)
         cost = f", ${status['cost_so_far']:.2f} so far" if status["cost_so_far"] else ""
         news = f"[{status['status']}{cost}]"
         if news != told:
             told = news
-            typer.echo(news, err=True)
+            echo(news, err=True)
         if status["status"] in _ENDED:
             break
         time.sleep(_LOOK_SECONDS)

@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.providers import Password, ask_code, ask_password
 from gpubloom.cli.tables import print_table
 
@@ -28,10 +28,10 @@ def list_secrets(as_json: AsJson = False) -> None:
     """List the names of your secrets. Values are never shown."""
     items: list[dict[str, Any]] = call("GET", "/secrets", query={"all": "true"})["items"]
     if as_json:
-        typer.echo(json.dumps(items, indent=2))
+        echo(json.dumps(items, indent=2))
         return
     if not items:
-        typer.echo("No secrets are stored. Store one: bloom secrets set HF_TOKEN")
+        echo("No secrets are stored. Store one: bloom secrets set HF_TOKEN")
         return
     print_table(
         {"name": "id", "project": "id", "changed": "text"},
@@ -53,7 +53,7 @@ def set_secret(name: Name, project: Project = None, password: Password = None) -
         fail("secret_missing", "The value is empty.", status=WRONG_INPUT)
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("PUT", _path(name, project), {"value": value})
-    typer.echo(f"Stored {name}. Jobs that start from now on get it.")
+    echo(f"Stored {name}. Jobs that start from now on get it.")
 
 
 @app.command("delete")
@@ -61,4 +61,4 @@ def delete_secret(name: Name, project: Project = None, password: Password = None
     """Delete a secret. Jobs that need it and have not started yet fail."""
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", _path(name, project))
-    typer.echo(f"Deleted {name}.")
+    echo(f"Deleted {name}.")

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def serve_metrics(
     except ValueError as problem:
         refuse(problem)
     token = _new_token()
-    typer.echo(f"Dashboard: {address_of(listening)}#token={token}")
+    echo(f"Dashboard: {address_of(listening)}#token={token}")
     # Nothing but a signal ends it.
     serve(run.absolute(), listening, token, resumes=False, until=threading.Event().wait)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.database import fail_unavailable
-from gpubloom.cli.output import WRONG_INPUT, fail, refuse
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 if TYPE_CHECKING:
     from gpubloom.server.settings import Settings
@@ -52,7 +52,7 @@ def up(port: _Port = None, host: _Host = None) -> None:
     """Start the web app on this machine, with a worker for its jobs."""
     from gpubloom.cli.parent import run_both
 
-    typer.echo("Starting the web app …", err=True)
+    echo("Starting the web app …", err=True)
     # An error is printed once, before a process starts.
     listen(usable_settings(port=wanted_port(port), host=host)).close()
     arguments = [*(("--port", str(port)) if port is not None else ()), *(("--host", host) if host else ())]
@@ -75,9 +75,9 @@ def rotate_key() -> None:
         fail("invalid_key", str(problem), status=WRONG_INPUT)
     except KeyInUse as problem:
         fail(problem.code, str(problem))
-    typer.echo(f"Replaced the encryption key. Values encrypted again: {found.encrypted}.")
+    echo(f"Replaced the encryption key. Values encrypted again: {found.encrypted}.")
     if found.unreadable:
-        typer.echo(f"Values that no key opens, left as they are: {found.unreadable}.")
+        echo(f"Values that no key opens, left as they are: {found.unreadable}.")
 
 
 def usable_settings(**flags: Any) -> "Settings":

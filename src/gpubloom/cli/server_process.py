@@ -5,10 +5,10 @@ import socket
 from functools import partial
 from typing import cast
 
-import typer
 import uvicorn
 from fastapi import FastAPI
 
+from gpubloom.cli.output import echo
 from gpubloom.cli.parent import end_with_parent
 from gpubloom.cli.server import listen, ready_settings, wanted_port
 from gpubloom.server.accounts.registration import issue_setup_link
@@ -40,13 +40,11 @@ class _Server(uvicorn.Server):
         address = self._app.state.settings.address
         async with self._app.state.database.write() as session:
             link = await issue_setup_link(session, address)
-        typer.echo(f"\n  GPU Bloom is at {address}\n")
+        echo(f"\n  GPU Bloom is at {address}\n")
         if link is not None:
-            typer.echo(
-                "  There is no account yet. Create the first account, an admin, with this one-time link:\n"
-            )
-            typer.echo(f"    {link}\n")
-        typer.echo("  Press Ctrl-C to stop.\n")
+            echo("  There is no account yet. Create the first account, an admin, with this one-time link:\n")
+            echo(f"    {link}\n")
+        echo("  Press Ctrl-C to stop.\n")
 
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:

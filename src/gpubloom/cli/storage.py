@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import fail
+from gpubloom.cli.output import echo, fail
 from gpubloom.cli.providers import ask_code, ask_password
 
 app = typer.Typer(no_args_is_help=True, help="Set up where jobs on rented machines keep their files.")
@@ -22,19 +22,19 @@ def show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     """Show the storage bucket, and whether this server itself can be the store."""
     found = call("GET", "/storage-bucket")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     if found["bucket"] is None:
-        typer.echo(
+        echo(
             "Bucket: none. Set one up: bloom providers storage set. How to create one: bloom providers "
             "storage guide r2"
         )
     else:
         where = found["endpoint"] or f"the {found['kind']} service's own address"
         by = "BLOOM_STORAGE_*" if found["source"] == "environment" else "an admin"
-        typer.echo(f"Bucket: {found['bucket']} at {where}, set up by {by}")
+        echo(f"Bucket: {found['bucket']} at {where}, set up by {by}")
     reason = found["server_store_reason"]
-    typer.echo("This server: can be the store" if reason is None else f"This server: no. {reason}")
+    echo("This server: can be the store" if reason is None else f"This server: no. {reason}")
 
 
 @app.command("set")
@@ -69,7 +69,7 @@ def set_bucket(
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         test = ask("PUT", "/storage-bucket", body)
     _print(test)
-    typer.echo("Saved. The next rented job uses this bucket.")
+    echo("Saved. The next rented job uses this bucket.")
 
 
 @app.command()
@@ -83,7 +83,7 @@ def remove(password: Password = None) -> None:
     """Forget the bucket. Nothing is deleted in the bucket."""
     with signed_in(lambda email: password or ask_password(email), ask_code) as ask:
         ask("DELETE", "/storage-bucket")
-    typer.echo("The storage bucket is no longer used.")
+    echo("The storage bucket is no longer used.")
 
 
 @app.command()
@@ -96,18 +96,18 @@ def guide(
     from gpubloom.storage.guides import GUIDES
 
     found = next(each for each in GUIDES if each.name == service)
-    typer.echo(f"{found.title}: {found.page}")
+    echo(f"{found.title}: {found.page}")
     for number, step in enumerate(found.steps, start=1):
-        typer.echo(f"{number}. {step}")
+        echo(f"{number}. {step}")
     endpoint = f" --endpoint '{found.endpoint}'" if found.endpoint else ""
-    typer.echo(f"Then: bloom providers storage set --bucket NAME --access-key KEY{endpoint} --region REGION")
-    typer.echo(f"Region: {found.region}")
+    echo(f"Then: bloom providers storage set --bucket NAME --access-key KEY{endpoint} --region REGION")
+    echo(f"Region: {found.region}")
 
 
 def _print(test: dict[str, Any]) -> None:
     """The steps; ends the command when one failed."""
     for step in test["steps"]:
-        typer.echo(f"{_MARKS[step['ok']]:10}{step['title']}")
+        echo(f"{_MARKS[step['ok']]:10}{step['title']}")
     failed = next((step for step in test["steps"] if step["ok"] is False), None)
     if failed is not None:
         fail("bucket_unavailable", failed["problem"])

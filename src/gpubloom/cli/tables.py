@@ -15,8 +15,11 @@ Fit = Literal["id", "number", "text"]
 _NAME_WIDTH = 32
 
 
-def new_console(width: int | None = None) -> "Console":
-    """A console that prints text without markup, highlighting, and what a terminal would obey."""
+def new_console(width: int | None = None, *, stderr: bool = False, markup: bool = False) -> "Console":
+    """A console that prints text without markup, emoji names, highlighting, and what a terminal would obey.
+
+    With `markup`, whoever prints escapes every text that is not its own.
+    """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -29,7 +32,7 @@ def new_console(width: int | None = None) -> "Console":
                 is_own = segment.control is not None
                 yield segment if is_own else Segment(without_controls(segment.text), segment.style)
 
-    return PlainConsole(highlight=False, markup=False, emoji=False, width=width)
+    return PlainConsole(highlight=False, markup=markup, emoji=False, width=width, stderr=stderr)
 
 
 def new_table(columns: Mapping[str, Fit], *, gap: int = 2) -> "Table":

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 
 app = typer.Typer(help="Convert a run to TensorBoard event files, or back.", no_args_is_help=True)
 
@@ -22,7 +22,7 @@ def export_run(
         export_tensorboard(run, folder)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    typer.echo(f"Wrote {folder}. To view it: tensorboard --logdir {folder}")
+    echo(f"Wrote {folder}. To view it: tensorboard --logdir {folder}")
 
 
 @app.command("import")
@@ -37,4 +37,4 @@ def import_logs(
         count = import_tensorboard(logs, run)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    typer.echo(f"Imported {count} values. To view them: bloom runs watch {run} --once")
+    echo(f"Imported {count} values. To view them: bloom runs watch {run} --once")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import FAILED, STOPPED, refuse, report
+from gpubloom.cli.output import FAILED, STOPPED, echo, refuse, report
 from gpubloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -159,12 +159,11 @@ def train(
         "cluster": None if ray is None else "ray",
         "checkpoint.directory": checkpoint_dir,
     }
-    from rich.console import Console
-
     from gpubloom.cli.child_process import ENGINE, EarlyStart
     from gpubloom.cli.serve_metrics import metrics_server
+    from gpubloom.cli.tables import new_console
 
-    console = Console(highlight=False, markup=False)
+    console = new_console()
     try:
         if data is not None and train_path is not None:
             raise InputError("invalid_option", "Name the training text once: as DATA or with --train-path.")
@@ -238,7 +237,7 @@ def start(
             server.start(run_dir, console)
     except (SystemExit, OSError) as problem:
         _remove_unused(run_dir)
-        typer.echo(f"{_lost_output(problem)}, so no run was started.", err=True)
+        echo(f"{_lost_output(problem)}, so no run was started.", err=True)
         raise typer.Exit(STOPPED) from None
     except BaseException:
         _remove_unused(run_dir)
@@ -269,7 +268,7 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
         if server is not None:
             server.start(run_dir, console)
     except (SystemExit, OSError) as problem:
-        typer.echo(f"{_lost_output(problem)}, so the run was not resumed.", err=True)
+        echo(f"{_lost_output(problem)}, so the run was not resumed.", err=True)
         raise typer.Exit(STOPPED) from None
     control = ControlFile(run_dir)
     if control.read().want != "run":
@@ -343,7 +342,7 @@ def _follow_child(
             sentence = f"{_lost_output(lost)}, so the run stopped."
             if run_dir.exists():
                 sentence += f" Continue with: bloom train --resume {shlex.quote(str(run_dir))}"
-            typer.echo(sentence, err=True)
+            echo(sentence, err=True)
             raise typer.Exit(STOPPED) from None
     code = child.wait()
     if code == 2:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpubloom.cli.output import WRONG_INPUT, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail
 
 _PORT = 8082
 _HOST = "127.0.0.1"
@@ -33,7 +33,7 @@ def ui(
         fail("run_not_found", f"There is no folder {chosen}.", status=WRONG_INPUT)
     listening = _listen(port)
     # The modules of the server take some seconds to load.
-    typer.echo("Starting …", err=True)
+    echo("Starting …", err=True)
     _serve(chosen.absolute(), listening, opens=browser)
 
 
@@ -74,7 +74,7 @@ def _serve(folder: Path, listening: socket.socket, *, opens: bool) -> None:
         # A page that follows a run must not hold up Ctrl-C.
         timeout_graceful_shutdown=1,
     )
-    typer.echo(f"\n  Runs of {folder}:\n\n    {address}{access.token}\n\n  Press Ctrl-C to stop.\n")
+    echo(f"\n  Runs of {folder}:\n\n    {address}{access.token}\n\n  Press Ctrl-C to stop.\n")
     if opens:
         link = f"{address}{access.new_once()}"
         # A browser of the terminal would wait for its person; connections wait for the server.

@@ -1,13 +1,14 @@
 """`bloom runs what-ran RUN`: the commit, command line, packages, machine, configs and datasets of a run."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import echo, refuse
 
 _SHORT_CONFIG = 60
 
@@ -30,7 +31,9 @@ def what_ran(
     except ValueError as problem:
         refuse(problem)
     if diff:
-        typer.echo((found.get("git") or {}).get("diff", ""), nl=False)
+        patch = (found.get("git") or {}).get("diff", "")
+        # A file gets the patch as it is, to be applied.
+        (echo if sys.stdout.isatty() else typer.echo)(patch, nl=False)
         return
     print_what_ran(found, as_json=as_json)
 
@@ -38,10 +41,10 @@ def what_ran(
 def print_what_ran(found: Mapping[str, Any], *, as_json: bool) -> None:
     """Print it for a person, or whole as JSON."""
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     lines = list(_lines(found))
-    typer.echo("\n".join(lines) if lines else "This run did not record what ran.")
+    echo("\n".join(lines) if lines else "This run did not record what ran.")
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
