@@ -12,8 +12,8 @@ from peft import LoraConfig
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import TrainConfig
-from gpubloom.plan.config import read_json
 from gpubloom.plan.rope import scaled_settings
 
 

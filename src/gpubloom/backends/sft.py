@@ -29,8 +29,8 @@ from gpubloom.engine.evaluation.paired import BatchLosses, PairedChange, batches
 from gpubloom.engine.hardware import Compute
 from gpubloom.engine.models.packed_documents import document_starts
 from gpubloom.engine.optimizer.schedule import Schedule
+from gpubloom.json_files import read_json
 from gpubloom.plan import TrainConfig
-from gpubloom.plan.config import read_json
 from gpubloom.plan.rope import scaled_settings
 
 # What a step counts, told with its first micro-batch; the model does not get to see it.

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import InvalidConfig, TrainConfig, demo_fields
-from gpubloom.plan.config import read_json
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.model_config import folder_context_length
 

@@ -4,7 +4,6 @@ A template is a program from somebody else. It gets values and gives text: no at
 underscore, no changing of what it is given, no more than a second and a few megabytes of text.
 """
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from gpubloom.datasets.example import Span
 from gpubloom.datasets.problems import RowProblem, TemplateLimit
 from gpubloom.datasets.tool_calls import parsed_message
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 
 PLAIN = """\
 {%- for message in messages -%}
@@ -241,12 +241,4 @@ def _token_text(value: Any) -> str | None:
 
 
 def _read_object(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
-    if not isinstance(content, dict):
-        raise InputError("not_json_object", f"{file} does not contain a JSON object.")
-    return content
+    return read_json(file) if file.exists() else {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpubloom.engine.models.lora import LoraBlocks, LoraSettings, is_transposed
 from gpubloom.errors import CodedError, InputError
-from gpubloom.plan.config import read_json
+from gpubloom.json_files import read_json
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_STEM = "adapter_model"

@@ -12,8 +12,8 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.models import TransformerLM
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import UnsafeModelError, read_weight_index
+from gpubloom.json_files import read_json
 from gpubloom.plan import ModelShape
-from gpubloom.plan.config import read_json
 
 WEIGHTS_STEM = "model"
 WEIGHTS_FILE = f"{WEIGHTS_STEM}.safetensors"

@@ -3,7 +3,6 @@
 Opening a model reads no weights; the executor asks the source for them, block by block.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,8 @@ from gpubloom.engine.models.pretrained_llama import PretrainedLlama, open_llama
 from gpubloom.engine.models.transformer import LlamaBlocks, RandomLlama
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_config
+from gpubloom.json_files import read_json
 from gpubloom.plan import DecoderShape, ModelShape, TrainConfig, shape_of
-from gpubloom.plan.config import read_json
 from gpubloom.plan.rope import scaled_settings
 
 if TYPE_CHECKING:
@@ -159,10 +158,4 @@ def _scaled(config: TrainConfig, folder: Path) -> Path | dict[str, Any]:
 def _generation(folder: Path) -> dict[str, Any] | None:
     """How a model is meant to write: what ends a text, and the usual temperature."""
     file = folder / "generation_config.json"
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem}.") from None
-    return said if isinstance(said, dict) else None
+    return read_json(file) if file.exists() else None

@@ -25,7 +25,7 @@ from gpubloom.hub.weight_index import (
     check_model_folder,
     read_weight_index,
 )
-from gpubloom.plan.config import read_optional_json
+from gpubloom.json_files import read_optional_json
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import FAMILIES
 from gpubloom.plan.safetensors_header import HeldTensor, Truncated, read_header

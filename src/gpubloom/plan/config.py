@@ -8,14 +8,14 @@ Forms are made from the JSON schema of these fields: title, description, limits,
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import limits
 from gpubloom.plan.data_config import DataConfig, TokenizerConfig
 from gpubloom.plan.fields import Situation, shown
@@ -562,36 +562,3 @@ class TrainConfig(Part):
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(), indent=2) + "\n"
-
-
-# The file may come from anybody, and is read as a whole.
-_LARGEST_JSON_BYTES = 64 << 20
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file a person named."""
-    try:
-        if path.stat().st_size > _LARGEST_JSON_BYTES:
-            raise InputError("unreadable_file", f"{path} is too large for a JSON file.")
-        # Editors on Windows put a byte order mark before the text.
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError("config_not_found", f"The file {path} does not exist.") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
-    except ValueError as problem:
-        raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
-    except RecursionError:
-        raise InputError("not_json", f"{path} is nested too deeply.") from None
-    if not isinstance(value, dict):
-        raise InputError("not_json_object", f"{path} must contain a JSON object.")
-    return value
-
-
-def read_optional_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that may be absent or damaged, and is empty then."""
-    with suppress(InputError):
-        return read_json(path)
-    return {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan.decoder import DecoderShape, LayerShape, Linear
 from gpubloom.plan.limits import MAX_CONFIG_LAYERS
 from gpubloom.plan.structure import Shapes, config_size, shape_by_structure, tensor_shapes
@@ -32,8 +33,6 @@ _LAYER_NORM = {"phi", "falcon", "gpt2", "gpt_neox"}
 
 def read_decoder(folder: Path) -> DecoderShape:
     """The shape of the model in a folder; one sentence when there is none that this product can train."""
-    from gpubloom.plan.config import read_json
-
     file = folder / "config.json"
     if not file.is_file():
         raise InputError("not_a_model_folder", f"{folder} is not a model folder: it has no config.json.")

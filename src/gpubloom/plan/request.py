@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import costs
-from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.decoder import DecoderShape
 from gpubloom.plan.families import read_decoder
 from gpubloom.plan.hardware import Gpu, Hardware, assumed_kind, rates_of

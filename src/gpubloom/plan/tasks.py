@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import limits
-from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.fields import shown
 from gpubloom.plan.validation import InvalidConfig, Part
 

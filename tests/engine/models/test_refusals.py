@@ -120,9 +120,10 @@ def test_a_folder_is_opened_by_its_config(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with raises(ValueError, code="not_a_model_folder"):
         open_model(tmp_path)
-    (tmp_path / "config.json").write_text("[1]")
-    with raises(ValueError, code="not_a_model_folder"):
-        open_model(tmp_path)
+    for content in ("[1]", '{"a": ' * 100_000):
+        (tmp_path / "config.json").write_text(content)
+        with raises(ValueError, code="not_a_model_folder"):
+            open_model(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with raises(ValueError, code="model_config_invalid"):
         open_model(tmp_path)

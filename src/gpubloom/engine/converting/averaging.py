@@ -27,8 +27,8 @@ from gpubloom.engine.converting.tensor_formats import NamedTensors, write_safete
 from gpubloom.engine.llama_folder import CONFIG_FILE
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, must_have_room, sha256_of, sync_files
 from gpubloom.errors import InputError, exit_with
+from gpubloom.json_files import read_json
 from gpubloom.plan import limits
-from gpubloom.plan.config import read_json
 
 MANIFEST_FILE = "averaged.json"
 _MOST = limits.MAX_AVERAGED_CHECKPOINTS

@@ -37,8 +37,8 @@ from gpubloom.engine.llama_folder import CONFIG_FILE, WEIGHTS_STEM
 from gpubloom.engine.shards.atomic_folder import complete_or_absent, must_have_room, sha256_of, sync_files
 from gpubloom.engine.shards.shard_files import is_moment
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import TrainConfig
-from gpubloom.plan.config import read_json
 
 STATE_FILES = (PROGRESS_FILE, RANDOM_FILE)
 _STEMS = (WEIGHTS_STEM, adapter_folder.WEIGHTS_STEM)

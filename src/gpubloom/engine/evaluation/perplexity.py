@@ -25,8 +25,9 @@ from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.loss import summed_cross_entropy
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import DataConfig, TokenizerConfig
-from gpubloom.plan.config import TrainConfig, read_json
+from gpubloom.plan.config import TrainConfig
 
 _EXAMPLE_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".zst", ".zip"}
 _BATCH_SIZE = 8

@@ -5,7 +5,6 @@ matrices that rotary positions touch, the metadata, and the tokenizer's tokens, 
 families need llama.cpp's own converter (`engine/tasks/export.py`).
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch import Tensor
 from gpubloom.engine.exporting.layouts import DTYPES, ExportWeights, Precision, merged_config
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import CodedError, InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.gguf_support import ARCHITECTURES, rope_of, scaling_of, why_not_written
 
@@ -64,7 +64,7 @@ class GgufTokenizer:
     @classmethod
     def read(cls, file: Path, rows: int, folder_files: dict[str, Path]) -> "GgufTokenizer":
         """`rows`: how many tokens the model has embeddings for; `folder_files`: what lies beside, by name."""
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         model = content.get("model") or {}
         if model.get("type") != "BPE":
             raise UnknownTokenizer(f"{file} is a {model.get('type')} tokenizer, not BPE.")
@@ -191,10 +191,7 @@ def _template(settings: dict[str, Any], file: Path | None) -> str | None:
 
 
 def _read(file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return {}
-    content = json.loads(file.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
+    return {} if file is None else read_json(file)
 
 
 @dataclass(frozen=True)

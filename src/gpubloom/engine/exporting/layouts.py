@@ -32,7 +32,7 @@ from gpubloom.engine.shards.safetensors_file import TensorFileWriter, entries
 from gpubloom.engine.shards.shard_files import SHARD_BYTES
 from gpubloom.engine.transformers_loading import load_causal_model
 from gpubloom.errors import InputError
-from gpubloom.plan.config import read_json
+from gpubloom.json_files import read_json
 from gpubloom.plan.data_files import TOKENIZER_FILES
 from gpubloom.plan.rope import scaling_beside
 

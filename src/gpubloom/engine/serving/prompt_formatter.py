@@ -4,7 +4,6 @@ Conversations are rendered and tokenized by the code that prepares training data
 prompt has the same form as the training examples.
 """
 
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from gpubloom.engine.data import Tokenizer
 from gpubloom.engine.llama_folder import TOKENIZER_FILE
 from gpubloom.engine.serving.resolved_model import ResolvedModel
 from gpubloom.errors import InputError
-from gpubloom.plan.config import read_optional_json
+from gpubloom.json_files import read_json, read_optional_json
 
 _WORD = f"answer{secrets.token_hex(8)}"
 
@@ -105,7 +104,7 @@ class PromptFormatter:
 
 def _vocab_size(found: ResolvedModel) -> int | None:
     file = found.file("config.json")
-    config = {} if file is None else json.loads(file.read_text(encoding="utf-8"))
+    config = {} if file is None else read_json(file)
     size = (config.get("text_config") or config).get("vocab_size")
     return size if isinstance(size, int) else None
 

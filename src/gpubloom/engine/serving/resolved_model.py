@@ -13,8 +13,8 @@ from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_check
 from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
 from gpubloom.engine.models.plugin_model import PLUGGED_TYPE
 from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 from gpubloom.plan import TrainConfig
-from gpubloom.plan.config import read_json
 
 
 @dataclass(frozen=True)

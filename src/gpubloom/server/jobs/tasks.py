@@ -15,8 +15,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gpubloom.errors import InputError, code_of
+from gpubloom.json_files import read_json
 from gpubloom.plan import limits
-from gpubloom.plan.config import BackendName, read_json
+from gpubloom.plan.config import BackendName
 from gpubloom.plan.gguf_support import why_no_gguf
 from gpubloom.plan.tasks import (
     EvaluationSettings,

@@ -6,7 +6,6 @@ and checked against transformers when the model is made: a family that does some
 Dropout is off.
 """
 
-import json
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from gpubloom.engine.models.hugging_face.tables import Picks, Recording, TableMa
 from gpubloom.engine.models.hugging_face.weights import Origin, initialize, origins
 from gpubloom.errors import InputError
 from gpubloom.hub.weight_index import check_model_config
+from gpubloom.json_files import read_json
 
 _TOLERANCE = 1e-5
 _EMBEDDING_NAME, _HEAD_NAME = "embedding", "head"
@@ -279,7 +279,6 @@ def open_model(source: Path | dict[str, Any]) -> HuggingFaceBlocks:
 
 def read_model_config(folder: Path) -> dict[str, Any]:
     try:
-        settings = dict(json.loads((folder / _CONFIG_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as problem:
-        raise InputError("not_a_model_folder", f"{folder} is not a model folder: {problem}.") from None
-    return settings
+        return read_json(folder / _CONFIG_FILE)
+    except InputError as problem:
+        raise InputError("not_a_model_folder", f"{folder} is not a model folder. {problem}") from None
