@@ -114,22 +114,23 @@ def test_sigterm_is_recorded_as_preempted_and_still_ends_the_process(
     assert latest["status"] == "preempted"
 
 
-def test_a_run_that_has_ended_is_not_preempted_by_a_late_sigterm(
-    start_script: StartScript, run_dir: Path
+@pytest.mark.parametrize(("phase", "status"), [("eval", "completed"), ("train", "preempted")])
+def test_a_late_sigterm_preempts_a_run_only_if_it_trains_again(
+    start_script: StartScript, run_dir: Path, phase: str, status: str
 ) -> None:
-    process = start_script("""
+    process = start_script(f"""
         import time
         from gpubloom.traincard import Reporter
         reporter = Reporter(telemetry_seconds=0)
         reporter.finish("completed")
+        reporter.phase("{phase}")
         print("ready", flush=True)
         time.sleep(60)
     """)
     _wait_for_ready(process)
     process.terminate()
     assert process.wait(timeout=60) == -signal.SIGTERM
-    assert [event.fields["status"] for event in events_of(run_dir, "end")] == ["completed"]
-    assert (load_latest(run_dir) or {})["status"] == "completed"
+    assert (load_latest(run_dir) or {})["status"] == status
 
 
 def test_sigterm_at_1000_events_a_second_loses_nothing(

@@ -96,6 +96,8 @@ class Reporter:
         self._flush_steps = flush_steps
         self._flushed_at = 0
         self._end_status: str | None = None
+        # Not while a training of several goes on.
+        self._is_over = False
         self._closing = threading.Lock()
         self._telemetry: Telemetry | None = None
         self._mirror: Mirror | None = None
@@ -285,6 +287,8 @@ class Reporter:
 
     def phase(self, name: str) -> None:
         """Set the phase of the run: load, train, eval, save, idle, or another word."""
+        if name == "train":
+            self._is_over = False
         self.event("phase", {"phase": name})
 
     def log(self, line: str, level: str = "info") -> None:
@@ -453,7 +457,7 @@ class Reporter:
     def on_sigterm(self) -> None:
         """The machine is taken away, or somebody stops the process. A run that had ended stays as it was."""
         if self._on:
-            if self._end_status is None:
+            if not self._is_over:
                 self._say_end("preempted", "SIGTERM")
             self._writer.flush(_SIGNAL_SECONDS, waits_for_device=False)
             if self._mirror is not None:
@@ -532,7 +536,7 @@ class Reporter:
             logger.warning("TrainCard: %s", sentence)
 
     def _say_end(self, status: str, message: str | None = None) -> None:
-        self._end_status = status
+        self._end_status, self._is_over = status, True
         self.event("end", {"status": str(status), "message": message})
 
     def _flush_after(self, step: object) -> None:
