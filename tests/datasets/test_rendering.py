@@ -150,6 +150,21 @@ def test_spans_of_a_layout_are_those_of_the_conversation_alone(name: str, conten
     assert render(example, template) == render(example, alone)
 
 
+def test_an_answer_before_the_first_question_is_trained_to_end() -> None:
+    """As the templates of Qwen3.5 do, this one refuses a conversation without a question."""
+    asks = "{% if messages | selectattr('role', 'equalto', 'user') | list | length == 0 %}"
+    template = ChatTemplate(
+        asks + "{{ raise_exception('No user query found.') }}{% endif %}" + CHATML, TOKENS
+    )
+    greeting = Message("assistant", "Hello!", trained=True)
+    turns = (greeting, Message("user", "Hi"), Message("assistant", "Bye.", trained=True))
+    rendered = render(Example(messages=turns), template)
+    assert [piece.text for piece in rendered.pieces() if piece.trained] == [
+        "Hello!<|im_end|>",
+        "Bye.<|im_end|>",
+    ]
+
+
 def test_conversations_of_the_same_roles_are_rendered_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     template = ChatTemplate(CHATML, TOKENS)
     render(chat("Hi", "Ho", "Hi", "Ho"), template)

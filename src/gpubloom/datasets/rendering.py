@@ -284,6 +284,9 @@ class _Conversation:
             return None
         begin, end = len(before), len(text) - len(behind)
         alone = _around_word(self._try([*self._fields[:index], replaced]), word_for)
+        if alone is None and self._messages[-1].role == self._messages[index].role:
+            # Some templates refuse a conversation without a question.
+            alone = _around_word(self._try([*self._fields[:-1], {**self._fields[-1], "content": _WORD}]))
         if alone is not None:
             end += _closing(alone[1], behind)
         question = self._question(index)
