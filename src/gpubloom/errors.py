@@ -6,7 +6,9 @@ prints `error[code]: sentence` as its last line, and whoever started it reads bo
 Beside the packages, not in one: TrainCard, the agent and the command line need it, alone and at once.
 """
 
+import os
 import re
+import shlex
 import sys
 from typing import Any, NoReturn, TypeGuard
 
@@ -60,6 +62,12 @@ def is_code(value: object) -> TypeGuard[str]:
 def error_line(code: str, sentence: str) -> str:
     """A problem as commands and processes print it."""
     return f"error[{code}]: {sentence}"
+
+
+def shell_word(path: str | os.PathLike[str]) -> str:
+    """A path as one word of a command that a sentence tells people to run, whatever its name contains."""
+    text = os.fspath(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def exit_with(problem: Exception) -> NoReturn:

@@ -9,7 +9,7 @@ import typer
 
 from gpubloom.cli.output import echo, fetching, json_text, refuse, size_text
 from gpubloom.cli.tables import print_table
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -283,7 +283,8 @@ def _detected(source: "Source") -> "Mapping":
     if not rows:
         raise InputError(
             "no_examples",
-            f"No row of {source.path.name} can be read. Find out why: bloom datasets inspect {source.path}",
+            f"No row of {source.path.name} can be read. Find out why: "
+            f"bloom datasets inspect {shell_word(source.path)}",
         )
     found = detect(rows)
     if found.mapping is None or not found.is_sure:

@@ -11,6 +11,7 @@ import typer
 from gpubloom.cli.api_client import PieceLost, call, received_bytes, send_piece
 from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.tables import print_table
+from gpubloom.errors import shell_word
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PIECE = 8 << 20
@@ -78,7 +79,7 @@ def upload(
         file,
         dataset["id"],
         size,
-        f"Continue with: bloom datasets upload {file} --continue {dataset['id']}",
+        f"Continue with: bloom datasets upload {shell_word(file)} --continue {dataset['id']}",
     )
     while wait and (dataset := call("GET", f"/datasets/{dataset['id']}"))["status"] == "inspecting":
         time.sleep(_LOOK_SECONDS)

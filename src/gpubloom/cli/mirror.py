@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
+from gpubloom.errors import shell_word
 
 _SECONDS = 3.0
 
@@ -86,4 +87,7 @@ def _pull(url: str, folder: Path, follow: bool, weights: bool) -> None:
         if not follow or (latest is not None and latest["status"] != "running"):
             break
         time.sleep(_SECONDS)
-    echo(f"Copied {url} to {folder} ({changed} files changed). To view it: bloom runs watch {folder} --once")
+    echo(
+        f"Copied {url} to {folder} ({changed} files changed). "
+        f"To view it: bloom runs watch {shell_word(folder)} --once"
+    )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from gpubloom.cli.output import echo
+from gpubloom.errors import shell_word
 
 _VARIABLE = "BLOOM_PARENT_PIPE"
 _POLL_SECONDS = 0.2
@@ -121,7 +122,7 @@ def _print_running_trainings() -> None:
     continues = "training run continues" if len(living) == 1 else "training runs continue"
     echo(f"\n  Stopped the server. {len(living)} {continues}:")
     for run in living:
-        echo(f"    bloom runs watch {run}")
+        echo(f"    bloom runs watch {shell_word(run)}")
     echo("  To show them in the web app again, run: bloom up")
 
 

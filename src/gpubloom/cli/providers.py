@@ -11,6 +11,7 @@ import typer
 from gpubloom.cli.api_client import call, signed_in
 from gpubloom.cli.output import WRONG_INPUT, echo, fail
 from gpubloom.cli.tables import new_console, print_table
+from gpubloom.errors import shell_word
 
 app = typer.Typer(no_args_is_help=True, help="Connect GPU providers and compare their offers.")
 
@@ -153,7 +154,7 @@ def replicate_model(
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (model_files(tuple(package)) if package else model_files()).items():
         (folder / name).write_text(text, encoding="utf-8")
-    echo(f"Push the model: cd {folder} && cog login && cog push r8.im/OWNER/NAME")
+    echo(f"Push the model: cd {shell_word(folder)} && cog login && cog push r8.im/OWNER/NAME")
     echo("Then run `bloom providers connect replicate` and enter OWNER/NAME:VERSION from Cog's output.")
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gpubloom.cli.output import echo, refuse
+from gpubloom.errors import shell_word
 
 app = typer.Typer(help="Convert a run to TensorBoard event files, or back.", no_args_is_help=True)
 
@@ -22,7 +23,7 @@ def export_run(
         export_tensorboard(run, folder)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    echo(f"Wrote {folder}. To view it: tensorboard --logdir {folder}")
+    echo(f"Wrote {folder}. To view it: tensorboard --logdir {shell_word(folder)}")
 
 
 @app.command("import")
@@ -37,4 +38,4 @@ def import_logs(
         count = import_tensorboard(logs, run)
     except (ValueError, OSError) as problem:
         refuse(problem)
-    echo(f"Imported {count} values. To view them: bloom runs watch {run} --once")
+    echo(f"Imported {count} values. To view them: bloom runs watch {shell_word(run)} --once")

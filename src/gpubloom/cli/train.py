@@ -6,7 +6,6 @@ with `bloom finetune` and `bloom models find-lr`.
 
 import contextlib
 import os
-import shlex
 import shutil
 import signal
 import time
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.output import FAILED, STOPPED, echo, refuse, report
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -260,7 +259,7 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
         raise InputError(
             "run_in_use",
             f"{run_dir} is in use: {holder} trains there. To watch it: "
-            f"bloom runs watch {shlex.quote(str(run_dir))}",
+            f"bloom runs watch {shell_word(run_dir)}",
         )
     must_have_torch()
     try:
@@ -341,7 +340,7 @@ def _follow_child(
             on_refusal()
             sentence = f"{_lost_output(lost)}, so the run stopped."
             if run_dir.exists():
-                sentence += f" Continue with: bloom train --resume {shlex.quote(str(run_dir))}"
+                sentence += f" Continue with: bloom train --resume {shell_word(run_dir)}"
             echo(sentence, err=True)
             raise typer.Exit(STOPPED) from None
     code = child.wait()
@@ -370,8 +369,7 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
     from gpubloom.traincard.reader import load_latest
 
     latest = load_latest(run_dir) or {}
-    # To be copied into a terminal: a path may have spaces.
-    typed = shlex.quote(str(run_dir))
+    typed = shell_word(run_dir)
     match latest.get("status"):
         case "completed":
             console.print(f"Done. The model is in {run_dir / 'model'}", soft_wrap=True)
@@ -447,7 +445,7 @@ def _introduce(config: "TrainConfig", expected: "Plan", run_dir: Path, console: 
     if config.data.kind == "text" and path is not None and path.lower().endswith(_EXAMPLES):
         console.print(
             f"warning: {Path(path).name} is read as plain text, brackets and commas included. To train "
-            f"on its rows as examples, run: bloom finetune MODEL {shlex.quote(path)}",
+            f"on its rows as examples, run: bloom finetune MODEL {shell_word(path)}",
             style="yellow",
             soft_wrap=True,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubloom.cli.output import refuse
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,7 +50,9 @@ def watch(
     except InputError as problem:
         refuse(problem)
     except KeyboardInterrupt:
-        console.print(f"The run continues. To watch it again: bloom runs watch {run}", soft_wrap=True)
+        console.print(
+            f"The run continues. To watch it again: bloom runs watch {shell_word(run)}", soft_wrap=True
+        )
 
 
 def _watch_in_terminal(view: "RunView", console: "Console") -> None:

@@ -17,6 +17,7 @@ from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from gpubloom.errors import shell_word
 from gpubloom.traincard import capture as process_output
 from gpubloom.traincard import what_ran as ran
 from gpubloom.traincard.control import Control, ControlFile
@@ -240,7 +241,7 @@ class Reporter:
             return
         here, where = Path.cwd(), self.events_dir
         where = where.relative_to(here) if where.is_relative_to(here) else where
-        see = "reporter.show()" if is_interactive() else f"bloom runs watch {where}"
+        see = "reporter.show()" if is_interactive() else f"bloom runs watch {shell_word(where)}"
         with contextlib.suppress(OSError, ValueError, AttributeError):
             # To the terminal, not to the output of the script, which somebody may read with a program.
             print(f"TrainCard: this run is recorded in {where}. See it live: {see}", file=sys.stderr)  # noqa: T201

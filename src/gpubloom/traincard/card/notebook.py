@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpubloom.errors import shell_word
 from gpubloom.traincard.card.page import render_card
 from gpubloom.traincard.reading import Reading
 from gpubloom.traincard.snapshot import snapshot
@@ -44,7 +45,7 @@ class NotebookCard:
     def __repr__(self) -> str:
         return (
             f"<card of {self._run_dir}; show it in a notebook, or write it to a file with: "
-            f"bloom runs card {self._run_dir}>"
+            f"bloom runs card {shell_word(self._run_dir)}>"
         )
 
     def show(self) -> None:
