@@ -1,6 +1,7 @@
 """`bloom datasets` for files as a person types it: a report, a page, a conversion, a download; exit codes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,13 @@ def test_convert_overwrites_no_file(tmp_path: Path) -> None:
     assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
     assert source.read_bytes() == before
     assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_convert_puts_no_file_in_the_place_of_a_device_or_pipe(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    done = bloom_datasets("convert", alpaca(tmp_path), pipe)
+    assert (done.exit_code, printed(done.stderr)) == (2, ["file_exists"])
+    assert pipe.is_fifo()
 
 
 def test_a_table_without_rows_is_said_to_have_none_and_asks_for_no_mapping(tmp_path: Path) -> None:

@@ -22,5 +22,5 @@ def card(
         refuse(problem)
     except OSError as problem:
         fail("cannot_write", f"Cannot write {out}: {problem.strerror}.", status=WRONG_INPUT)
-    else:
+    if written.is_file():
         echo(f"Wrote {written} ({written.stat().st_size / 1e6:.1f} MB). Open the file in a browser.")

@@ -133,7 +133,8 @@ def convert(
                 "invalid_option", "--eval requires --eval-fraction, such as --eval-fraction 0.05."
             )
         for new in filter(None, (target, eval_target)):
-            if new.is_file():
+            # A pipe or device would be replaced by a file.
+            if new.exists() and not new.is_dir():
                 raise InputError("file_exists", f"{new} already exists: choose a new file.")
             if new.suffix.lower() not in {".jsonl", ".json", ""}:
                 raise InputError(

@@ -86,7 +86,13 @@ def _page(data: str, title: str, *, token: str = RELOAD_TOKEN, live: str = "", c
 def write_card(run_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """Writes the card of a run as it is now; the file is replaced whole, so an open browser can reload it."""
     target = Path(out)
-    replace_file(target, render_content(run_content(Path(run_dir), page_folder=target.parent)))
+    text = render_content(run_content(Path(run_dir), page_folder=target.parent))
+    if target.exists() and not target.is_file():
+        # A pipe or device, such as /dev/stdout: a file in its place would not be what reads from it.
+        target.write_text(text, encoding="utf-8")
+    else:
+        # A link stays a link.
+        replace_file(target.resolve(), text)
     return target
 
 
