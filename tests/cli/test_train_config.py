@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpubloom.cli.train_config import build_config, read_dotenv
+from gpubloom.errors import InputError
 from gpubloom.plan import TrainConfig
 from tests.errors import raises
 from tests.tiny_models import make_tiny_model
@@ -166,6 +167,12 @@ def test_dotenv_understands_quotes_comments_and_export(tmp_path: Path) -> None:
     path.write_text("nonsense\n")
     with raises(ValueError, code="invalid_option", match="line 1"):
         read_dotenv(path)
+
+
+def test_a_dotenv_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"A=\xff\n")
+    with raises(InputError, code="unreadable_file", match=r"\.env"):
+        read_dotenv(tmp_path / ".env")
 
 
 def test_rows_are_no_longer_than_the_positions_of_a_short_model(tmp_path: Path) -> None:

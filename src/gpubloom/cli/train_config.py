@@ -90,8 +90,14 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """NAME=value lines; # comments, `export` and quotes are supported, variables are not expanded."""
     if not path.is_file():
         return {}
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            "unreadable_file", f"{path} is not UTF-8 text ({problem.reason}): save it as UTF-8, or remove it."
+        ) from None
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         text = line.strip().removeprefix("export ")
         if not text or text.startswith("#"):
             continue
