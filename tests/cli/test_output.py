@@ -101,6 +101,18 @@ def test_json_keeps_what_a_terminal_would_obey_as_escapes(capsys: pytest.Capture
     assert json.loads(printed) == {"text": f"ы {ODD}\x7f"}
 
 
+def test_a_row_with_nan_is_shown_as_json_that_every_program_reads(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "a", "completion": NaN, "id": 123456789012345678901}\n')
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    shown = json.loads(_bloom("datasets", "preview", str(file), "--json"), parse_constant=refuse)
+    raw = shown["rows"][0]["raw"]
+    assert (raw["completion"], raw["id"]) == ("NaN", 123456789012345678901)
+
+
 def test_a_console_prints_brackets_and_colons_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     new_console(200).print(":smile:[red]odd[/red]")
     assert capsys.readouterr().out == ":smile:[red]odd[/red]\n"

@@ -39,8 +39,19 @@ def echo(
 
 def json_text(value: Any) -> str:
     """JSON with the letters of every language; what a terminal would obey is escaped, as JSON can."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=2, default=str, allow_nan=False)
     return _UNESCAPED_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become texts, as in the files of a run."""
+    from gpubloom.traincard.number_encoding import encode_number
+
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return encode_number(value) if isinstance(value, float) else value
 
 
 def refuse(problem: Exception) -> NoReturn:
