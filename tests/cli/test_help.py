@@ -19,6 +19,7 @@ from gpubloom.cli import app as gathered
 from gpubloom.cli import main
 from gpubloom.cli.plan import plan_lines
 from gpubloom.plan import Hardware, TrainConfig, plan
+from gpubloom.traincard import Reporter
 from tests.errors import printed
 
 CLI = Path(gathered.__file__).parent
@@ -119,6 +120,38 @@ def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -
     done = CliRunner().invoke(gathered.app, ["jobs", "show", "my-job"])
     assert (done.exit_code, printed(done.stderr)) == (2, ["usage"])
     assert "not an id. Job id from `bloom jobs list`." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status"),
+    [
+        ("chat LONG", "unreadable_file", 1),
+        ("train LONG", "unreadable_file", 1),
+        ("runs watch LONG", "unreadable_file", 1),
+        ("models generate . BYTES", "not_utf8", 2),
+        ("runs label RUN --tag BYTES", "not_utf8", 2),
+        ("runs label RUN --tag=", "invalid_option", 2),
+        ("plan --set batch_size=DEEP", "invalid_option", 2),
+    ],
+)
+def test_odd_words_are_an_error_without_a_traceback(
+    tmp_path: Path, words: str, code: str, status: int
+) -> None:
+    Reporter(run := tmp_path / "run", announce=False).close()
+    odd = {"LONG": b"a long text " * 100, "BYTES": b"\xff", "DEEP": b"[" * 20_000, "RUN": bytes(run)}
+    given = [words.encode() for words in words.split(" ")]
+    for name, text in odd.items():
+        given = [word.replace(name.encode(), text) for word in given]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpubloom.cli", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, printed(done.stderr)) == (status, [code])
+    assert done.stderr.count("\n") == 1
+    assert len(done.stderr) < 500
 
 
 @pytest.mark.parametrize("words", ["--version", "models list", "runs config-schema"])

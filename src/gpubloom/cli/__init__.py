@@ -24,7 +24,9 @@ _ADVICE = {
     "disk_full": "Free some disk space, or choose a folder on another disk.",
     "permission_denied": "Change the permissions, or choose another file or folder.",
     "cannot_write": "Choose a file or folder on a disk that can be written.",
+    "unreadable_file": "Check the name of the file or folder.",
 }
+_NAME_SHOWN = 200
 
 
 def main() -> None:
@@ -51,9 +53,14 @@ def main() -> None:
     try:
         app()
     except OSError as problem:
-        if problem.errno not in _CODES:
+        if problem.errno not in _CODES and problem.filename is None:
             raise
-        _end(problem, _CODES[problem.errno])
+        _end(problem, _CODES.get(problem.errno or 0, "unreadable_file"))
+    except UnicodeEncodeError:
+        from gpubloom.cli.output import WRONG_INPUT, not_text
+
+        sys.stderr.write(f"{not_text().lines[0]}\n")
+        sys.exit(WRONG_INPUT)
 
 
 def _end(problem: OSError, code: str) -> NoReturn:
@@ -62,5 +69,7 @@ def _end(problem: OSError, code: str) -> NoReturn:
 
     # What could not be written would be tried once more at the end of the interpreter.
     sys.stdout = StringIO()
-    what = f"{problem.filename}: " if problem.filename else ""
+    name = str(problem.filename or "")
+    # A text in the place of a file name may be long.
+    what = f"{name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + '…'}: " if name else ""
     sys.exit(without_controls(error_line(code, f"{what}{problem.strerror}. {_ADVICE[code]}")))

@@ -297,6 +297,7 @@ def generate(
 
     try:
         must_have_torch()
+        prompt.encode()
         if not run.is_dir():
             raise InputError("run_not_found", f"There is no run directory or model folder {run}.")
     except ValueError as problem:

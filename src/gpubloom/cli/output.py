@@ -56,6 +56,8 @@ def _finite(value: Any) -> Any:
 
 def refuse(problem: Exception) -> NoReturn:
     """End a command whose input is wrong: `error[CODE]: SENTENCE` for each problem."""
+    if isinstance(problem, UnicodeEncodeError):
+        problem = not_text()
     found = problem if isinstance(problem, CodedError) else InputError(code_of(problem), str(problem))
     _end(found.lines, WRONG_INPUT)
 
@@ -73,6 +75,13 @@ def fail_each(problems: Iterable[tuple[str, str]], *, status: int) -> NoReturn:
 def report(code: str, sentence: str) -> None:
     """Print a problem that does not end the command here."""
     echo(error_line(code, sentence), err=True)
+
+
+def not_text() -> InputError:
+    """What to say of a UnicodeEncodeError: an option or file name has bytes that cannot be stored or sent."""
+    return InputError(
+        "not_utf8", "A file name or option is not UTF-8 text: rename the file, or type the option again."
+    )
 
 
 def size_text(size: int) -> str:

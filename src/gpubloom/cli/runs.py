@@ -158,6 +158,8 @@ def label(
     """Change the tags and notes of a run."""
     if not tags and not removed and notes is None:
         fail("invalid_option", "Set at least one of --tag, --untag and --notes.", status=WRONG_INPUT)
+    if not all(tag.strip() for tag in tags or ()):
+        fail("invalid_option", "A tag is empty: write, for example, --tag baseline.", status=WRONG_INPUT)
     folder = Path(run)
     if folder.is_dir():
         from gpubloom.cli.run_view import must_be_run

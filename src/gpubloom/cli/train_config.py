@@ -164,6 +164,8 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name.strip(), json.loads(value)
     except json.JSONDecodeError:
         return name.strip(), value
+    except RecursionError:
+        raise InputError("invalid_option", f"--set {name}: the JSON is nested too deeply.") from None
 
 
 def _merge(into: Fields, more: Mapping[str, Any]) -> None:
