@@ -1,6 +1,10 @@
 """`bloom models export` and `bloom runs convert-checkpoint` as a person types them."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from typer.testing import CliRunner
 from gpubloom.cli.app import app
 from gpubloom.errors import InputError
 from tests.errors import printed
+from tests.waiting import wait_until
 
 RUNNER = CliRunner()
 
@@ -78,3 +83,28 @@ def test_a_gguf_file_has_the_name_of_a_models_repository(
         RUNNER.invoke(app, ["models", "export", model, "--to", str(tmp_path / "out"), "--form", "gguf"])
     # A folder is called by its own name.
     assert [fields["name"] for fields in asked] == ["herons-1b", None]
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_stops_what_writes_for_it(tmp_path: Path, asked: signal.Signals) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n"
+        "pathlib.Path('half').touch()\n"
+        "try:\n"
+        "    time.sleep(20)\n"
+        "    pathlib.Path('half').rename('whole')\n"
+        "finally:\n"
+        "    pathlib.Path('half').unlink(missing_ok=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from gpubloom.cli.export import _written; _written('slow')"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "half").exists, "the writing process")
+    process.send_signal(asked)
+    _, errors = process.communicate(timeout=60)
+    assert "error[stopped]" in errors
+    assert [file.name for file in tmp_path.iterdir() if file.name in {"half", "whole"}] == []

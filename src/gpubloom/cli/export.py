@@ -8,6 +8,7 @@
 import json
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -234,7 +235,7 @@ def average(
 
 def _written(module: str, *arguments: str) -> dict[str, Any]:
     """What a child process says that it wrote; ends this process with its refusal."""
-    from gpubloom.cli.child_process import child_environment
+    from gpubloom.cli.child_process import Stopped, child_environment, stopping_signals
 
     child = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
@@ -243,13 +244,18 @@ def _written(module: str, *arguments: str) -> dict[str, Any]:
         stderr=subprocess.PIPE,
         text=True,
         env=child_environment(),
+        # Signals reach this command only, whoever sends them.
+        process_group=0,
     )
-    try:
-        output, errors = child.communicate()
-    except KeyboardInterrupt:
-        # The terminal sent Ctrl-C to the child as well, which removes its unfinished folder.
-        child.communicate()
-        fail("stopped", "Stopped. Nothing was written.", status=STOPPED)
+    with stopping_signals():
+        try:
+            output, errors = child.communicate()
+        except (KeyboardInterrupt, Stopped):
+            # The child removes its unfinished folder.
+            child.send_signal(signal.SIGINT)
+            output, errors = child.communicate()
+            if child.returncode != 0:
+                fail("stopped", "Stopped. Nothing was written.", status=STOPPED)
     if child.returncode != 0:
         words = errors.strip().splitlines()
         refusal = read_error_line(words[-1] if words else "the converter ended without output")
