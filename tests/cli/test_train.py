@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -112,6 +113,25 @@ def test_generate_says_that_its_output_is_full(trained: tuple[Path, str]) -> Non
         )
     assert done.returncode == 1
     assert done.stderr == "error[cannot_write]: The output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.long
+def test_a_terminal_obeys_nothing_in_generated_text(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    terminal, end = pty.openpty()
+    done = subprocess.run(
+        [*BLOOM, "models", "generate", "run", "\x1b[2J\x9b1m9 bøttles", "--max-tokens", "5"],
+        cwd=folder,
+        stdout=end,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(end)
+    shown = os.read(terminal, 1_000).decode()
+    os.close(terminal)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "9 bøttles" in shown
+    assert not {"\x1b", "\x9b"} & set(shown), repr(shown)
 
 
 def test_generate_refuses_what_is_no_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The model runs in a child process; no torch here. `bloom chat` sends messages to
 loopback port, `bloom models generate` prints the output of one process.
 """
 
+import codecs
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import IO, Annotated, Any, Self
 
 import typer
 
@@ -307,15 +308,20 @@ def generate(
     command += [] if base_model is None else ["--base-model", str(base_model.expanduser())]
     command += [text for name, value in options.items() for text in (name, str(value))]
     # After "--" a prompt may begin with a dash.
+    printed_here = sys.stdout.isatty()
     child = subprocess.Popen(
         [*command, "--", str(run), prompt],
         stdin=subprocess.DEVNULL,
-        env=child_environment(),
+        # A file or pipe gets the text as it is.
+        stdout=subprocess.PIPE if printed_here else None,
+        env=child_environment() | ({"PYTHONIOENCODING": "utf-8"} if printed_here else {}),
         # Ctrl-C reaches this command only: the child would answer it with a stack trace.
         process_group=0,
     )
     with stopping_signals():
         try:
+            if child.stdout is not None:
+                _print_pieces(child.stdout)
             code = child.wait()
         except (KeyboardInterrupt, Stopped):
             child.terminate()
@@ -323,3 +329,10 @@ def generate(
             code = STOPPED
     # A signal ended it, such as SIGPIPE: the status that a shell gives to it.
     raise typer.Exit(code if code >= 0 else 128 - code)
+
+
+def _print_pieces(output: IO[bytes]) -> None:
+    """Print text as it is written, without what a terminal would obey."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while piece := output.read1():  # type: ignore[attr-defined]
+        echo(decoder.decode(piece), nl=False)
