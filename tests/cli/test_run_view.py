@@ -1,6 +1,9 @@
 """Commands that take a run say whether the folder is missing or is something else."""
 
 import os
+import shutil
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -43,6 +46,21 @@ def test_a_folder_that_is_no_run_is_told_what_it_lacks(command: tuple[str, ...],
     said = bloom(command, tmp_path)
     assert printed(said) == ["run_not_found"]
     assert str(tmp_path) in said
+
+
+def test_a_run_that_may_not_be_read_is_not_shown_as_empty(tmp_path: Path) -> None:
+    Reporter(tmp_path / "run", announce=False).close()
+    (tmp_path / "run" / "traincard").chmod(0)
+    command = [sys.executable, "-m", "gpubloom.cli", "runs", "watch", str(tmp_path / "run"), "--once"]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root reads everything, and setpriv is not installed")
+        # Root without the right to read everything.
+        without = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (tmp_path / "run" / "traincard").chmod(0o700)
+    assert (done.returncode, printed(done.stderr)) == (2, ["permission_denied"])
 
 
 @pytest.mark.parametrize(("width", "has_bar"), [(60, False), (120, True)])

@@ -4,6 +4,7 @@
 bar below the lines.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -43,6 +44,11 @@ def must_be_run(run: Path, holds: str = "traincard") -> Path:
         inside = max(run.glob(f"*/{holds}"), key=lambda found: found.stat().st_mtime, default=None)
         hint = "" if inside is None else f" Name one of the runs in it, such as {inside.parent}."
         raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}.{hint}")
+    if not os.access(run / holds, os.R_OK):
+        # Read as if it were empty, it would be shown as a run that has not begun.
+        raise InputError(
+            "permission_denied", f"{run / holds} may not be read: change its permissions, or ask its owner."
+        )
     return run
 
 
