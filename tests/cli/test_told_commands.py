@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from gpubloom.errors import shell_word
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.card.notebook import NotebookCard
+from gpubloom.traincard.mirror.mirror import Mirror
+from gpubloom.traincard.sender import RunSender
 
 NAMES = ["my run", "$(touch made)", "a;touch made", "it's", '"', "-dash", "`touch made`", "läuft", "~"]
 
@@ -77,3 +80,25 @@ def test_a_told_command_names_the_folder_as_one_word(tmp_path: Path, told: Calla
     words = shlex.split(told(tmp_path / "my $(runs)"))
     assert words[0] == "bloom"
     assert "my $(runs)" in words[3]
+
+
+def test_a_run_that_was_not_sent_names_the_command_that_sends_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Reporter(run := tmp_path / "my $(runs)", announce=False).close()
+    sender = RunSender(run, "http://127.0.0.1:1", "no token", "my project", tell=lambda line: None)
+    sender.start()
+    assert not sender.finish(0)
+    words = shlex.split(caplog.messages[-1].partition("Send the rest: ")[2])
+    assert words == ["bloom", "runs", "send", str(run), "--project", "my project"]
+
+
+def test_a_mirror_that_is_not_complete_names_the_command_that_completes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubloom.traincard.mirror.mirror.Bucket", Mock())
+    mirror = Mirror(tmp_path / "my $(runs)", "s3://runs/a b")
+    mirror._lanes = [Mock(is_complete=False)]
+    assert not mirror.finish(0)
+    words = shlex.split(caplog.messages[-1].partition("To complete it, run: ")[2])
+    assert words == ["bloom", "runs", "mirror", str(tmp_path / "my $(runs)"), "s3://runs/a b"]

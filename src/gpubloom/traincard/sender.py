@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from gpubloom.errors import shell_word
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import find_job_dir
 from gpubloom.traincard.retry import RetryPolicy
@@ -208,8 +209,9 @@ class RunSender(threading.Thread):
             return True
         reason = self.problem or f"{self._server} did not take it within {seconds:g} seconds"
         logger.warning(
-            "Not all of this run was sent: %s. Send the rest: bloom runs send %s", reason, self._run_dir
-        )
+            "Not all of this run was sent: %s. Send the rest: bloom runs send %s --project %s",
+            reason, shell_word(self._run_dir), shell_word(self._project),
+        )  # fmt: skip
         return False
 
     def turn(self, *, final: bool) -> bool:

@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from gpubloom.errors import shell_word
 from gpubloom.traincard.mirror.store import Bucket, MirrorError, first_line
 from gpubloom.traincard.mirror.upload import Upload
 from gpubloom.traincard.retry import RetryPolicy
@@ -54,7 +55,7 @@ class Mirror:
             return True
         logger.warning(
             "The mirror of %s at %s is not complete. To complete it, run: bloom runs mirror %s %s",
-            self.run_dir, self.url, self.run_dir, self.url,
+            self.run_dir, self.url, shell_word(self.run_dir), shell_word(self.url),
         )  # fmt: skip
         return False
 
