@@ -73,7 +73,7 @@ def test_the_installed_command_says_defaults_and_variables_of_train() -> None:
         assert said in done.stdout, done.stdout
 
 
-def test_no_command_prints_by_other_ways_than_those_that_a_terminal_does_not_obey() -> None:
+def test_every_command_prints_with_the_functions_that_remove_orders_to_the_terminal() -> None:
     own = re.compile(r"\bConsole\(|\btyper\.s?echo\(|(?<![\w.])print\(")
     for path in CLI.glob("*.py"):
         if path.name not in {"output.py", "tables.py"}:

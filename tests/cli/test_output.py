@@ -14,7 +14,7 @@ from gpubloom.cli.tables import new_console
 
 ORDERS = "\x1b]0;title\x07\x1b[2J\x1b[31m\x9b1m\x1b]52;c;eA==\x1b\\\x1bc\x08"
 ODD = f":smile:[red]odd[/red]{ORDERS}"
-OBEYED = {"\x1b", "\x9b", "\x07", "\x08", "😄"}
+COMMANDED = {"\x1b", "\x9b", "\x07", "\x08", "😄"}
 Answer = dict[str, Any]
 
 
@@ -67,12 +67,12 @@ def script(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("command", [plan, preview, inspect, missing_run, usage, script])
-def test_a_terminal_obeys_nothing_in_files_and_options(
+def test_a_terminal_gets_no_orders_from_files_and_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[[Path], str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     output = command(tmp_path)
-    assert not OBEYED & set(output), repr(output)
+    assert not COMMANDED & set(output), repr(output)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_terminal_obeys_nothing_in_files_and_options(
         ("jobs logs ID", {"lines": [f"said {ODD}"], "end": 1, "start": 0, "more": False}),
     ],
 )
-def test_a_terminal_obeys_nothing_that_a_server_says(
+def test_a_terminal_gets_no_orders_from_a_server(
     monkeypatch: pytest.MonkeyPatch, command: str, answer: Answer
 ) -> None:
     known = {"id": ODD, "name": ODD, "filename": ODD, "total": 1}
@@ -90,14 +90,14 @@ def test_a_terminal_obeys_nothing_that_a_server_says(
     monkeypatch.setattr(f"gpubloom.cli.{group}.call", lambda *_, **__: known | answer)
     output = _bloom(group, *rest)
     assert "odd" in output
-    assert not OBEYED & set(output), repr(output)
+    assert not COMMANDED & set(output), repr(output)
 
 
-def test_json_keeps_what_a_terminal_would_obey_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_orders_to_a_terminal_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     echo(json_text({"text": f"ы {ODD}\x7f"}))
     printed = capsys.readouterr().out
     assert "ы" in printed
-    assert not OBEYED & set(printed)
+    assert not COMMANDED & set(printed)
     assert json.loads(printed) == {"text": f"ы {ODD}\x7f"}
 
 

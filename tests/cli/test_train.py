@@ -116,7 +116,7 @@ def test_generate_says_that_its_output_is_full(trained: tuple[Path, str]) -> Non
 
 
 @pytest.mark.long
-def test_a_terminal_obeys_nothing_in_generated_text(trained: tuple[Path, str]) -> None:
+def test_a_terminal_gets_no_orders_from_generated_text(trained: tuple[Path, str]) -> None:
     folder, _ = trained
     terminal, end = pty.openpty()
     done = subprocess.run(
