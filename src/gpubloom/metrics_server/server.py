@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gpubloom.errors import CodedError, code_of
+from gpubloom.errors import CodedError, code_of, shell_word
 from gpubloom.metrics_server.access_control import Guard, Rejected, offered_protocols
 from gpubloom.metrics_server.feed import Feed
 from gpubloom.traincard.card.page import live_page
@@ -96,7 +96,7 @@ def _check_resuming(feed: Feed) -> None:
     if not feed.resumes and not feed.control()["is_held"]:
         raise Rejected(
             409,
-            f"The run's process has ended. Continue it with: bloom train --resume {feed.run_dir}",
+            f"The run's process has ended. Continue it with: bloom train --resume {shell_word(feed.run_dir)}",
             code="run_ended",
         )
 

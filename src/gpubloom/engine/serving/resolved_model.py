@@ -12,7 +12,7 @@ from gpubloom.engine import adapter_folder
 from gpubloom.engine.checkpoint import checkpoint_folder, is_sharded, list_checkpoints
 from gpubloom.engine.llama_folder import CONFIG_FILE, has_weights, is_own
 from gpubloom.engine.models.plugin_model import PLUGGED_TYPE
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 from gpubloom.json_files import read_json
 from gpubloom.plan import TrainConfig
 
@@ -143,7 +143,7 @@ def _must_be_safetensors(folder: Path) -> None:
         raise InputError(
             "needs_conversion",
             f"{folder} is not in safetensors format. Convert it first: "
-            f"bloom runs convert-checkpoint {folder} NEW --to safetensors",
+            f"bloom runs convert-checkpoint {shell_word(folder)} NEW --to safetensors",
         )
 
 
