@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from gpubloom.errors import InputError, read_error_line
+from gpubloom.json_files import read_optional_json
 
 if TYPE_CHECKING:
     from gpubloom.plan.tasks import Task
@@ -43,12 +44,9 @@ def modules_for(model: Path) -> tuple[str, ...]:
     """What the training of a model folder imports, for `EarlyStart`."""
     from gpubloom.plan.families import OWN_LAYERS
 
-    try:
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        needs_transformers = config["model_type"] not in OWN_LAYERS
-    except (OSError, ValueError, LookupError, TypeError):
-        # The checks before the training say what is wrong.
-        needs_transformers = False
+    # What is wrong with the file is said by the checks before the training.
+    family = read_optional_json(model / "config.json").get("model_type")
+    needs_transformers = isinstance(family, str) and family not in OWN_LAYERS
     return (ENGINE, TRANSFORMERS) if needs_transformers else (ENGINE,)
 
 

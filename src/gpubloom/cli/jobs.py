@@ -8,7 +8,9 @@ from uuid import UUID
 import typer
 
 from gpubloom.cli.api_client import call, save_file
-from gpubloom.cli.output import WRONG_INPUT, echo, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
+from gpubloom.errors import InputError
+from gpubloom.json_files import read_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,9 +186,9 @@ def start(
     fields: Any = {}
     if config is not None:
         try:
-            fields = json.loads(config.read_text(encoding="utf-8"))
-        except ValueError as problem:
-            fail("not_json", f"{config} is not JSON: {problem}", status=WRONG_INPUT)
+            fields = read_json(config)
+        except InputError as problem:
+            refuse(problem)
     body = {
         "project_id": str(project),
         "config": fields,

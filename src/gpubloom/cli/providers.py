@@ -9,9 +9,10 @@ from urllib.parse import quote
 import typer
 
 from gpubloom.cli.api_client import call, signed_in
-from gpubloom.cli.output import WRONG_INPUT, echo, fail
+from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 from gpubloom.cli.tables import new_console, print_table
-from gpubloom.errors import shell_word
+from gpubloom.errors import InputError, shell_word
+from gpubloom.json_files import read_json
 
 app = typer.Typer(no_args_is_help=True, help="Connect GPU providers and compare their offers.")
 
@@ -195,10 +196,10 @@ def _entered(item: dict[str, Any]) -> dict[str, str]:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        fail("unreadable_file", f"Cannot read {file}: {problem}.", status=WRONG_INPUT)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        found = read_json(file)
+    except InputError as problem:
+        refuse(problem)
+    if not all(isinstance(value, str) for value in found.values()):
         fail(
             "not_json_object",
             f"{file} must contain a JSON object whose values are strings.",
