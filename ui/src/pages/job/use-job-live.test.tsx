@@ -35,7 +35,7 @@ const newest = () => FakeStream.opened.at(-1) as FakeStream;
 const values = (value: number, step: number) => ({ "train/loss": { step, value } });
 const cached = () => queryClient.getQueryData(jobQuery("j").queryKey);
 
-const look = (visibility: "visible" | "hidden") => {
+const setVisibility = (visibility: "visible" | "hidden") => {
   vi.spyOn(document, "visibilityState", "get").mockReturnValue(visibility);
   vi.spyOn(document, "hidden", "get").mockReturnValue(visibility === "hidden");
   act(() => void document.dispatchEvent(new Event("visibilitychange")));
@@ -135,8 +135,8 @@ it("connects at once when the page is visible again, whatever was under way when
   const page = await follow();
   newest().readyState = FakeStream.CLOSED;
   act(() => void newest().dispatchEvent(new Event("error")));
-  look("hidden");
-  look("visible");
+  setVisibility("hidden");
+  setVisibility("visible");
   expect(FakeStream.opened).toHaveLength(2);
   act(() => void newest().dispatchEvent(new Event("open")));
   expect(page.current.connection).toBe("live");
@@ -146,16 +146,16 @@ it("connects at once when the page is visible again and the browser is still wai
   await follow();
   newest().readyState = 0;
   act(() => void newest().dispatchEvent(new Event("error")));
-  look("hidden");
-  look("visible");
+  setVisibility("hidden");
+  setVisibility("visible");
   expect(FakeStream.opened).toHaveLength(2);
 });
 
 it("keeps an open connection when the page was hidden for a moment", async () => {
   await follow();
   newest().readyState = FakeStream.OPEN;
-  look("hidden");
-  look("visible");
+  setVisibility("hidden");
+  setVisibility("visible");
   expect(FakeStream.opened).toHaveLength(1);
 });
 
@@ -171,9 +171,9 @@ it("loads the curves when the page is visible again, if they could not be loaded
   metricsFail = true;
   const page = renderHook(() => useJobLive("j", "running"));
   await waitFor(() => expect(page.result.current.connection).toBe("lost"));
-  look("hidden");
+  setVisibility("hidden");
   metricsFail = false;
-  look("visible");
+  setVisibility("visible");
   await waitFor(() => expect(FakeStream.opened).toHaveLength(1));
   expect(page.result.current.store.loaded).toBe(true);
 });
@@ -182,10 +182,10 @@ it("loads the curves when the page is visible again after a long time", async ()
   vi.useFakeTimers();
   metricsFail = true;
   renderHook(() => useJobLive("j", "running"));
-  look("hidden");
+  setVisibility("hidden");
   await act(() => vi.advanceTimersByTimeAsync(61_000));
   metricsFail = false;
-  look("visible");
+  setVisibility("visible");
   await act(() => vi.advanceTimersByTimeAsync(0));
   expect(FakeStream.opened).toHaveLength(1);
 });
@@ -193,11 +193,11 @@ it("loads the curves when the page is visible again after a long time", async ()
 it("closes the connection of a hidden page, also when its curves were loaded again meanwhile", async () => {
   await follow();
   vi.useFakeTimers();
-  look("hidden");
+  setVisibility("hidden");
   newest().say("reset", 900, {});
   await act(() => vi.advanceTimersByTimeAsync(70_000));
   expect(newest().readyState).toBe(FakeStream.CLOSED);
-  look("visible");
+  setVisibility("visible");
   expect(newest().readyState).not.toBe(FakeStream.CLOSED);
 });
 
