@@ -1,6 +1,6 @@
 /** Text inputs, selects and the search box. */
 import { ChevronDown, Search } from "lucide-react";
-import { type ComponentProps, useEffect, useRef, useState } from "react";
+import { type ComponentProps, useEffect, useEffectEvent, useState } from "react";
 import { Spinner } from "./button";
 import { cn } from "./class-names";
 
@@ -74,33 +74,47 @@ export function useDebounced<Value>(value: Value, milliseconds: number): Value {
   return settled;
 }
 
+/**
+ * A text that lives here while it is typed, and in the address afterwards: it is sent when the typing pauses. The
+ * address follows a moment later, and must not take back what was typed in that moment.
+ */
+export function useTypedText(text: string, pause: number, onSend: (text: string) => void) {
+  const [typed, setTyped] = useState(text);
+  const [known, setKnown] = useState(text);
+  const [underWay, setUnderWay] = useState<readonly string[]>([]);
+  if (text !== known) {
+    const isOwn = underWay.includes(text);
+    setKnown(text);
+    setUnderWay(isOwn ? underWay.slice(underWay.indexOf(text) + 1) : []);
+    // The address changed by other means, such as the back button.
+    if (!isOwn) setTyped(text);
+  }
+
+  const sent = underWay.at(-1) ?? text;
+  const wanted = typed.trim();
+
+  function send(next: string) {
+    setUnderWay(next === text ? [] : [...underWay, next]);
+    onSend(next);
+  }
+
+  const sendTyped = useEffectEvent(() => send(wanted));
+  useEffect(() => {
+    if (wanted === sent.trim()) return;
+    const timer = setTimeout(sendTyped, pause);
+    return () => clearTimeout(timer);
+  }, [wanted, sent, pause]);
+
+  return { typed, setTyped, send };
+}
+
 const PAUSE = 250;
 
 type SearchBoxProps = { label: string; text: string; onSearch: (text: string) => void; busy?: boolean };
 
-/** Searches when the typing pauses. The text lives here while it is typed, and in the address afterwards. */
+/** Searches when the typing pauses. */
 export function SearchBox({ label, text, onSearch, busy }: SearchBoxProps) {
-  const [typed, setTyped] = useState(text);
-  const [sent, setSent] = useState(text);
-  const search = useRef(onSearch);
-  useEffect(() => {
-    search.current = onSearch;
-  });
-
-  // The address changed by other means, such as the back button.
-  if (text !== sent) {
-    setSent(text);
-    setTyped(text);
-  }
-
-  useEffect(() => {
-    if (typed.trim() === sent) return;
-    const timer = setTimeout(() => {
-      setSent(typed.trim());
-      search.current(typed.trim());
-    }, PAUSE);
-    return () => clearTimeout(timer);
-  }, [typed, sent]);
+  const { typed, setTyped } = useTypedText(text, PAUSE, onSearch);
 
   return (
     <div className="relative mb-3.5 sm:max-w-xs">

@@ -1,7 +1,8 @@
 /** The filter of the run list: a line of text whose parts have colours, with the number of runs or the error. */
 import { ListFilter, X } from "lucide-react";
-import { useEffect, useId, useRef, useState } from "react";
+import { useId, useRef } from "react";
 import { cn } from "@/components/class-names";
+import { useTypedText } from "@/components/input";
 import { filterTokens } from "./run-words";
 
 const COLOURS = { field: "text-teal-soft", word: "text-violet-soft", value: "text-warning", mark: "text-text", space: "" } as const;
@@ -18,20 +19,9 @@ type FilterFieldProps = {
 };
 
 export function FilterField({ text, onChange, found, problem, columns }: FilterFieldProps) {
-  const [draft, setDraft] = useState(text);
-  const [known, setKnown] = useState(text);
+  const { typed: draft, setTyped: setDraft, send } = useTypedText(text, PAUSE, onChange);
   const shown = useRef<HTMLPreElement>(null);
   const id = useId();
-  // Another view was chosen.
-  if (text !== known) {
-    setKnown(text);
-    setDraft(text);
-  }
-  useEffect(() => {
-    if (draft === text) return;
-    const timer = setTimeout(() => onChange(draft), PAUSE);
-    return () => clearTimeout(timer);
-  }, [draft, text, onChange]);
 
   return (
     <div className="min-w-0 flex-1">
@@ -57,14 +47,14 @@ export function FilterField({ text, onChange, found, problem, columns }: FilterF
             autoComplete="off"
             list={`${id}-columns`}
             onChange={(event) => setDraft(event.target.value)}
-            onKeyDown={(event) => event.key === "Enter" && onChange(draft)}
+            onKeyDown={(event) => event.key === "Enter" && send(draft)}
             onScroll={(event) => shown.current && (shown.current.scrollLeft = event.currentTarget.scrollLeft)}
             className="absolute inset-0 w-full bg-transparent p-0 font-mono text-sm text-transparent caret-white outline-none placeholder:text-faint max-sm:text-sm [&::-webkit-calendar-picker-indicator]:hidden!"
           />
         </div>
         {found && !problem && <span className="shrink-0 text-xs whitespace-nowrap text-success-soft max-sm:hidden">{found}</span>}
         {draft !== "" && (
-          <button type="button" aria-label="Clear the filter" className="grid size-7.5 shrink-0 place-items-center rounded-md text-dim hover:text-text" onClick={() => (setDraft(""), onChange(""))}>
+          <button type="button" aria-label="Clear the filter" className="grid size-7.5 shrink-0 place-items-center rounded-md text-dim hover:text-text" onClick={() => (setDraft(""), send(""))}>
             <X aria-hidden className="size-4" />
           </button>
         )}
