@@ -35,15 +35,19 @@ function EvaluationAnswers({ job }: { job: Job }) {
       <CardHeader title="Answers of evaluations" note={result && "same prompt, before and after training"}>
         {ended.length > 1 && <Select aria-label="Choose evaluation" className="w-64 max-sm:w-full" value={id} onChange={(event) => setChosen(event.target.value)} options={ended.map((each) => [each.id, exactTime(new Date(each.created_at))] as const)} />}
       </CardHeader>
-      {id === undefined || (result && result.prompts.length === 0) ? (
-        <EmptyState icon={MessagesSquare} title="No answers yet.">
-          Evaluate the model with your own prompts to compare its answers before and after training. <TabLink tab="evaluate">Evaluate</TabLink>
-        </EmptyState>
-      ) : (
-        <Loaded query={task} skeleton={<SkeletonRows rows={3} className="h-24" />}>
-          {() => <AnswerPages prompts={result?.prompts ?? []} perPage={3} />}
-        </Loaded>
-      )}
+      <Loaded query={tasks} skeleton={<SkeletonRows rows={3} className="h-24" />}>
+        {() =>
+          id === undefined || (result && result.prompts.length === 0) ? (
+            <EmptyState icon={MessagesSquare} title="No answers yet.">
+              Evaluate the model with your own prompts to compare its answers before and after training. <TabLink tab="evaluate">Evaluate</TabLink>
+            </EmptyState>
+          ) : (
+            <Loaded query={task} skeleton={<SkeletonRows rows={3} className="h-24" />}>
+              {() => <AnswerPages prompts={result?.prompts ?? []} perPage={3} />}
+            </Loaded>
+          )
+        }
+      </Loaded>
     </Card>
   );
 }
