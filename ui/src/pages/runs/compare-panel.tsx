@@ -12,6 +12,7 @@ import type { LineSpec } from "@/charts/plot-data";
 import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
+import { Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
 import { counted, metricText } from "@/text/numbers";
 import { ParallelPanel } from "./parallel-panel";
 import { groupColour, isSeed, shortNames, valueText } from "./run-words";
@@ -45,7 +46,12 @@ export default function ComparePanel({ rows, configs, metrics, query, onClear }:
             </div>
           </div>
         </Card>
-        {overlay.data && <OverlayChart key={`${series} ${along}`} rows={rows} overlay={overlay.data} along={along} />}
+        {/* Runs that report no metric have nothing to wait for. */}
+        {series !== "" && (
+          <Loaded query={overlay} skeleton={<Skeleton className="h-80 rounded-t-none rounded-b-card" />}>
+            {(loaded) => <OverlayChart key={`${series} ${along}`} rows={rows} overlay={loaded} along={along} />}
+          </Loaded>
+        )}
       </div>
       <ConfigDiff rows={rows} />
       {runs > 1 && (
@@ -138,25 +144,29 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
         {open ? <ChevronDown aria-hidden className="ml-auto size-4 text-dim" /> : <ChevronRight aria-hidden className="ml-auto size-4 text-dim" />}
       </button>
       {open && rows.length < 2 && <p className="mt-2 text-dim">Select a second row to see how their configs differ.</p>}
-      {open && rows.length > 1 && comparison.data && (
-        <>
-          {mixed && (
-            <p className="mt-2.5 flex gap-2 rounded-control border border-warning/30 bg-warning/8 px-3 py-2 text-sm">
-              <TriangleAlert aria-hidden className="mt-0.5 size-4 shrink-0 text-warning" />
-              <span>
-                <b className="font-[590]">Not a clean comparison.</b> The runs differ in {counted(differences.length, "setting")}.
-              </span>
-            </p>
+      {open && rows.length > 1 && (
+        <Loaded query={comparison} skeleton={<SkeletonRows rows={3} className="mt-2" />}>
+          {() => (
+            <>
+              {mixed && (
+                <p className="mt-2.5 flex gap-2 rounded-control border border-warning/30 bg-warning/8 px-3 py-2 text-sm">
+                  <TriangleAlert aria-hidden className="mt-0.5 size-4 shrink-0 text-warning" />
+                  <span>
+                    <b className="font-[590]">Not a clean comparison.</b> The runs differ in {counted(differences.length, "setting")}.
+                  </span>
+                </p>
+              )}
+              {table.length === 0 ? <p className="mt-2 text-dim">These runs have the same config.</p> : <DiffTable title="Settings that differ" rows={rows} differences={table} />}
+              {all && <DiffTable title="Equal settings" rows={rows} differences={equal.slice(0, MOST_EQUAL).map(({ path, values }) => ({ path, values: rows.map(() => values[0] ?? null) }))} />}
+              <div className="mt-2 flex items-center justify-between gap-3 text-xs">
+                <button type="button" aria-pressed={all} onClick={() => setAll(!all)} className="text-violet-soft underline-offset-3 hover:underline">
+                  {all ? "Hide equal settings" : `Show ${counted(equal.length, "equal setting")}`}
+                </button>
+                <CopyButton text={text} label="Copy as table" />
+              </div>
+            </>
           )}
-          {table.length === 0 ? <p className="mt-2 text-dim">These runs have the same config.</p> : <DiffTable title="Settings that differ" rows={rows} differences={table} />}
-          {all && <DiffTable title="Equal settings" rows={rows} differences={equal.slice(0, MOST_EQUAL).map(({ path, values }) => ({ path, values: rows.map(() => values[0] ?? null) }))} />}
-          <div className="mt-2 flex items-center justify-between gap-3 text-xs">
-            <button type="button" aria-pressed={all} onClick={() => setAll(!all)} className="text-violet-soft underline-offset-3 hover:underline">
-              {all ? "Hide equal settings" : `Show ${counted(equal.length, "equal setting")}`}
-            </button>
-            <CopyButton text={text} label="Copy as table" />
-          </div>
-        </>
+        </Loaded>
       )}
     </Card>
   );
