@@ -109,7 +109,8 @@ export function SettingsDialog({ job, onClose }: SettingsDialogProps) {
 }
 
 function SettingsForm({ job, onClose }: SettingsDialogProps) {
-  const before = inForce(job);
+  // As the form was filled in: somebody else may change a setting while it is open.
+  const [before] = useState(() => inForce(job));
   const { field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: settingsRules,
     defaultValues: before,
