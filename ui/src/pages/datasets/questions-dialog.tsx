@@ -81,7 +81,8 @@ function QuestionsForm({ dataset, passages, onDone }: { dataset: Dataset; passag
       <SelectField
         label="Written by"
         options={[["endpoint", "An OpenAI-compatible endpoint"] as const, ["playground", "A model in the playground of this server"] as const]}
-        {...field("where")}
+        // A model of one place is unknown at the other.
+        registration={form.register("where", { onChange: () => form.resetField("model") })}
       />
       {where === "endpoint" ? (
         <>
