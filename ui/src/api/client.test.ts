@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { createSessionFetch } from "./client";
+import { answerOf, createSessionFetch } from "./client";
 
 const problem = (status: number, code: string) => Response.json({ code, detail: "…" }, { status });
 const ok = () => Response.json({ fine: true });
@@ -95,5 +95,24 @@ describe("a request of a page with a session", () => {
   it("says in a sentence that the server cannot be reached", async () => {
     const { send } = setUp([]);
     await expect(send(post())).rejects.toMatchObject({ code: "unreachable" });
+  });
+});
+
+describe("an answer that cannot be read", () => {
+  const response = new Response();
+
+  it("is called an unexpected response when it is no JSON, such as the sign-in page of a proxy", async () => {
+    await expect(answerOf(Promise.reject(new SyntaxError("Unexpected token '<'")))).rejects.toMatchObject({ code: "not_understood" });
+  });
+
+  it("is called a lost connection when it broke off", async () => {
+    await expect(answerOf(Promise.reject(new TypeError("network error")))).rejects.toMatchObject({ code: "unreachable" });
+  });
+
+  it("stays what it is when it was called off, or is a problem already", async () => {
+    const off = new DOMException("aborted", "AbortError");
+    await expect(answerOf(Promise.reject(off))).rejects.toBe(off);
+    await expect(answerOf(Promise.resolve({ error: { code: "busy", detail: "Wait." }, response: new Response(null, { status: 409 }) }))).rejects.toMatchObject({ code: "busy" });
+    expect(await answerOf(Promise.resolve({ data: 1, response }))).toBe(1);
   });
 });

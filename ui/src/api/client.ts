@@ -8,7 +8,7 @@
 import { QueryClient } from "@tanstack/react-query";
 import createClient from "openapi-fetch";
 import { useSyncExternalStore } from "react";
-import { ApiProblem, mayPass, problemFromBody, unreachable } from "./problem";
+import { ApiProblem, mayPass, problemFromBody, problemFromReading, unreachable } from "./problem";
 import type { paths } from "./schema";
 
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
@@ -181,7 +181,9 @@ type Outcome<T> = { data?: T; error?: unknown; response: Response };
 
 /** The answer, or the problem thrown. */
 export async function answerOf<T>(request: Promise<Outcome<T>>): Promise<T> {
-  const { data, error, response } = await request;
+  const { data, error, response } = await request.catch((problem: unknown) => {
+    throw problemFromReading(problem);
+  });
   if (!response.ok) throw problemFromBody(response.status, error);
   return data as T;
 }

@@ -56,6 +56,15 @@ export const unreachable = () =>
     code: "unreachable",
   });
 
+/** What is thrown while an answer is read, as a problem. */
+export function problemFromReading(error: unknown): unknown {
+  // The connection broke inside the answer.
+  if (error instanceof TypeError) return unreachable();
+  // Not JSON, such as the sign-in page of a proxy.
+  if (error instanceof SyntaxError) return new ApiProblem("The server sent an unexpected response. Reload the page, or try again in a moment.", { status: 0, code: "not_understood" });
+  return error;
+}
+
 export function sentenceOf(error: unknown): string {
   if (error instanceof ApiProblem) return error.message;
   return "This page has an internal error. Reload the page. If the error happens again, please report it.";
