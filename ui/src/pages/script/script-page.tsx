@@ -5,7 +5,7 @@ import { Download } from "lucide-react";
 import { type ComponentProps, useEffect, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
 import { projectsQuery } from "@/api/projects";
-import { colabNotebook, type Evidence, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
+import { colabNotebook, type Evidence, type NewScriptJob, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Input, Select } from "@/components/input";
@@ -35,7 +35,7 @@ export function ScriptPage() {
   const needs = useNeeds(draft);
   const offersRequest = useMemo(() => needs.requirements && { requirements: withOverrides(needs.requirements, draft.overrides) }, [needs.requirements, draft.overrides]);
   const selection = useOfferSelection(offersRequest, draft.offer, (picked) => change((before) => ({ ...before, offer: { ...before.offer, picked } })));
-  const { submit, start, pending, failures, mistakes, quote, dismiss } = useSubmit(draft, selection);
+  const { submit, pending, failures, mistakes, quoted, dismiss } = useSubmit(draft, selection);
 
   useEffect(() => {
     if (project) change((before) => ({ ...before, project }));
@@ -85,7 +85,7 @@ export function ScriptPage() {
           </>
         )}
       </div>
-      {quote && <QuoteDialog quote={quote} onStart={start} onClose={dismiss} />}
+      {quoted && <QuoteDialog quote={quoted.quote} onStart={quoted.start} onClose={dismiss} />}
     </form>
   );
 }
@@ -107,17 +107,17 @@ function sentencesOf(error: unknown): string[] {
   return error.fieldErrors.map(({ field, message }) => (field === "" || field === "code" ? message : `${field.replaceAll("_", " ")}: ${message}`));
 }
 
-function useSubmit(draft: Draft, selection: OfferSelection) {
+export function useSubmit(draft: Draft, selection: OfferSelection) {
   const navigate = useNavigate();
   const [pending, setPending] = useState(false);
   const [tried, setTried] = useState(false);
   const [failures, setFailures] = useState<string[]>([]);
-  const [quote, setQuote] = useState<ScriptQuote | null>(null);
+  // What was quoted is what is started, although the offers may change while somebody reads the quote.
+  const [quoted, setQuoted] = useState<{ quote: ScriptQuote; start: () => Promise<void> } | null>(null);
   const mistakes = mistakesIn(draft);
-  const body = () => jobBody(draft, selection.choice);
 
-  async function start() {
-    const { job_id: jobId } = await startScript(body());
+  async function start(body: NewScriptJob) {
+    const { job_id: jobId } = await startScript(body);
     forgetDraft();
     toast("The job is queued.");
     await navigate({ to: "/jobs/$jobId", params: { jobId } });
@@ -132,8 +132,9 @@ function useSubmit(draft: Draft, selection: OfferSelection) {
     setPending(true);
     setFailures([]);
     try {
-      if (selection.choice === null) await start();
-      else setQuote(await quoteScript(body()));
+      const body = jobBody(draft, selection.choice);
+      if (selection.choice === null) await start(body);
+      else setQuoted({ quote: await quoteScript(body), start: () => start(body) });
     } catch (error) {
       setFailures(sentencesOf(error));
     } finally {
@@ -141,7 +142,7 @@ function useSubmit(draft: Draft, selection: OfferSelection) {
     }
   }
 
-  return { submit, start, pending, failures, quote, dismiss: () => setQuote(null), mistakes: tried ? mistakes : withoutFiles(mistakes) };
+  return { submit, pending, failures, quoted, dismiss: () => setQuoted(null), mistakes: tried ? mistakes : withoutFiles(mistakes) };
 }
 
 /** That nothing is there yet is no mistake before somebody wants to start. */
