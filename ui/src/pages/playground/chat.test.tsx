@@ -14,7 +14,7 @@ type ModelRequest = { body: Record<string, unknown>; say: (text: string) => void
 
 let requests: ModelRequest[] = [];
 let opened = 0;
-let session: Record<string, unknown> = {};
+let session: Record<string, unknown> | null = {};
 
 const ready = { job: { id: "s", status: "running", config: {}, error_message: null }, state: "ready", models: ["base", "tuned"], context_length: 512, chat_template: true, last_used_at: null };
 
@@ -25,7 +25,7 @@ async function serve(request: Request): Promise<Response> {
     opened += 1;
     return Response.json(ready.job, { status: 201 });
   }
-  if (path === "/api/playground/s") return Response.json(session);
+  if (path === "/api/playground/s") return session === null ? Response.json({ code: "not_found", detail: "The playground was deleted." }, { status: 404 }) : Response.json(session);
   const body = (await request.json()) as Record<string, unknown>;
   const encoder = new TextEncoder();
   const stream = new ReadableStream<Uint8Array>({
@@ -141,6 +141,22 @@ it("says that the model was unloaded, keeps the conversation, and loads it again
   await user.click(screen.getByRole("button", { name: "Load again" }));
   await screen.findByText("Compare with base model");
   expect(opened).toBe(2);
+});
+
+it("no longer waits for a model whose playground was deleted, and loads it again on request", async () => {
+  session = { ...ready, state: "loading" };
+  render(
+    <QueryClientProvider client={queryClient}>
+      <Page />
+    </QueryClientProvider>,
+  );
+  await screen.findByText("Loading the weights");
+  session = null;
+  await act(() => queryClient.invalidateQueries({ queryKey: ["playground"] }));
+  expect(await screen.findByText("The playground was deleted.")).toBeDefined();
+  session = ready;
+  await userEvent.click(screen.getByRole("button", { name: "Try again" }));
+  await screen.findByText("Compare with base model");
 });
 
 it("shows why a model could not be loaded", async () => {

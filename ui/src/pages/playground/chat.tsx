@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { ArrowUp, ChevronRight, MessageSquareText, Square, Trash2 } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 import { openedQuery, playgroundQuery, type Source } from "@/api/playground";
-import { sentenceOf } from "@/api/problem";
+import { mayPass, sentenceOf } from "@/api/problem";
 import type { PlaygroundSession } from "@/api/types";
 import { isWide } from "@/components/accordion";
 import { Button, Spinner } from "@/components/button";
@@ -30,7 +30,8 @@ function useSession(source: Source): { state: SessionState; open: () => void } {
   const opened = useQuery(openedQuery(source, attempt));
   const id = opened.data?.id;
   const session = useQuery({ ...playgroundQuery(id ?? ""), enabled: id !== undefined });
-  const error = opened.error ?? (session.data === undefined ? session.error : null);
+  // A failure that may pass hides nothing; one that stays, such as 404, means that the playground is gone.
+  const error = opened.error ?? (session.data === undefined || !mayPass(session.error) ? session.error : null);
   return { state: error ? { kind: "failed", problem: sentenceOf(error) } : stateOf(id === undefined ? undefined : session.data), open: () => setAttempt((count) => count + 1) };
 }
 
