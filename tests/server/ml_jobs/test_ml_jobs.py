@@ -360,11 +360,12 @@ def test_a_service_that_is_not_connected_is_refused_with_what_to_do(ada: Browser
 
 
 @on_sqlite
+@pytest.mark.parametrize("memory_gb", [8, 4_000], ids=["offers fit", "no offer fits"])
 def test_without_a_connected_provider_a_job_runs_on_the_machine_of_the_server(
-    installation: Installation, ada: Browser
+    installation: Installation, ada: Browser, memory_gb: int
 ) -> None:
     script = "import torch\nmodel = torch.nn.Linear(8, 8).cuda()\n"
-    started = submit(ada, code=script, provider=None)
+    started = submit(ada, code=script, provider=None, requirements={"gpu_memory_gb": memory_gb})
     job = installation.get(TrainingJob, UUID(started["job_id"]))
     assert job is not None
     assert (job.target, job.gpus) == ("local", 0)

@@ -21,6 +21,7 @@ from gpubloom.server.jobs.launch import TakesOffers
 from gpubloom.server.jobs.new_job_schemas import OfferTaken
 from gpubloom.server.ml_jobs.schemas import NewMlJob, Overrides
 from gpubloom.server.problems import InvalidInput
+from gpubloom.server.rentals.connections import credentials_of
 from gpubloom.server.rentals.provider_credits import remaining_credits
 
 _FREE = Span.of(0.0)
@@ -157,7 +158,10 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     stated = await remaining_credits(session, request.principal.id)
     made = await anyio.to_thread.run_sync(_offers, request, request.body.provider, stated)
     able = [offer for offer in made if offer.unattended]
+    may_stay = request.body.provider is None and not request.body.constraints.gpus
     if not able:
+        if may_stay and not await credentials_of(session, request.principal.id):
+            return _unrented(request)
         raise InvalidInput.for_field("provider", _without_offer(request), code="no_offer")
     refusals: dict[str, InvalidInput] = {}
     without_store: Placement | None = None
@@ -181,14 +185,18 @@ async def _best(session: AsyncSession, request: PlacementRequest) -> Placement:
     first = next(iter(refusals.values()))
     if request.body.provider is not None:
         raise first
-    if not request.body.constraints.gpus and _codes(refusals.values()) <= _NOT_SET_UP:
-        here = _here(request)
-        return replace(here, reasons=("No provider is connected, so no GPU can be rented.", *here.reasons))
+    if may_stay and _codes(refusals.values()) <= _NOT_SET_UP:
+        return _unrented(request)
     raise InvalidInput.for_field(
         "provider",
         f"{first.detail} Connect a provider under Providers, or choose the provider `local`.",
         code=first.errors[0].code if first.errors else first.code,
     )
+
+
+def _unrented(request: PlacementRequest) -> Placement:
+    here = _here(request)
+    return replace(here, reasons=("No provider is connected, so no GPU can be rented.", *here.reasons))
 
 
 def _without_offer(request: PlacementRequest) -> str:
