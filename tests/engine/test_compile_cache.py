@@ -79,9 +79,10 @@ def test_a_function_may_be_compiled_for_more_shapes_than_torch_allows_by_default
     import torch._dynamo
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    # Put back after the test.
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
     torch._dynamo.reset()
-    program = compile_program(lambda x: x + 1)
-    for size in range(2, 2 + 2 * 8):
-        assert len(program(torch.zeros(size))) == size
+    # Puts back what was set; monkeypatch would delete it, for all later tests of the process.
+    with torch._dynamo.config.patch(recompile_limit=8):
+        program = compile_program(lambda x: x + 1)
+        for size in range(2, 2 + 2 * 8):
+            assert len(program(torch.zeros(size))) == size
+    assert torch._dynamo.config.recompile_limit
