@@ -135,7 +135,7 @@ def serve(
         following = asyncio.create_task(run_server.follow_run())
         await ended.wait()
         following.cancel()
-        run_server.close()
+        await run_server.close()
         server.should_exit = True
         await serving
 

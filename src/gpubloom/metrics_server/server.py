@@ -34,6 +34,7 @@ _MAX_SETTINGS = 20
 _MAX_BODY_BYTES = 64 * 1024
 
 _LOOK_SECONDS = 1.0
+_FAREWELL_SECONDS = 1.0
 _SHARE_OF_A_CORE = 0.01
 
 
@@ -110,6 +111,7 @@ class Viewer:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._waiting.put_nowait(feed.whole())
         self._reason = ""
+        self._has_all = asyncio.Event()
 
     def tell(self, message: str) -> None:
         """Queues a message. Never waits."""
@@ -134,10 +136,17 @@ class Viewer:
             sending.cancel()
 
     async def _send(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect):
-            while (message := await self._waiting.get()) is not None:
-                await self._websocket.send_text(message)
-            await self._websocket.close(_GOING_AWAY, self._reason)
+        try:
+            with contextlib.suppress(WebSocketDisconnect):
+                while (message := await self._waiting.get()) is not None:
+                    await self._websocket.send_text(message)
+                await self._websocket.close(_GOING_AWAY, self._reason)
+        finally:
+            self._has_all.set()
+
+    async def told(self) -> None:
+        """Returns when a dismissed viewer was sent everything, or has left."""
+        await self._has_all.wait()
 
 
 class RunServer:
@@ -176,11 +185,13 @@ class RunServer:
             except (CodedError, OSError) as problem:
                 self._dismiss_all(str(problem))
 
-    def close(self) -> None:
-        """Viewers get the last state, then their connections close."""
+    async def close(self) -> None:
+        """Viewers get the last state, then their connections close; slow ones get a moment for it."""
         if self._viewers:
             self._look()
         self._dismiss_all("the server has ended")
+        if leaving := [asyncio.create_task(viewer.told()) for viewer in self._viewers]:
+            await asyncio.wait(leaving, timeout=_FAREWELL_SECONDS)
 
     def _dismiss_all(self, reason: str) -> None:
         for viewer in self._viewers:
