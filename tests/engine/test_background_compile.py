@@ -166,7 +166,9 @@ def test_a_compiler_that_is_ended_from_outside_is_replaced_at_the_planned_step(
         for number in range(4):
             step(number)
     assert switched_at == [3]
-    assert said == ["the process that compiles ended with exit status -9; update 3 compiles instead"]
+    # On a busy machine the process may not have ended before.
+    waits = ["update 3 waits until the layers are compiled"] if len(said) == 2 else []
+    assert said == [*waits, "the process that compiles ended with exit status -9; update 3 compiles instead"]
 
 
 def test_the_compiler_is_imported_beside_the_steps_before_the_switch(
