@@ -6,7 +6,6 @@ What training is, it does not know; train.py and `python -m gpubloom.engine` fil
 import argparse
 import hashlib
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -26,7 +25,7 @@ from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
 from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
 from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
-from gpubloom.errors import InputError, code_of, error_line
+from gpubloom.errors import InputError, code_of, error_line, shell_word
 from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 from gpubloom.traincard.lines import PrintingReporter
@@ -259,7 +258,7 @@ def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> N
         raise InputError(
             "run_completed",
             f"The run in {run_dir} is already complete. To train its model further, start a new run with "
-            f"--set model.path={shlex.quote(str(run_dir / 'model'))}",
+            f"--set model.path={shell_word(run_dir / 'model')}",
         )
     if resuming:
         return

@@ -6,12 +6,11 @@ folder: safetensors only, local files only, no code of the model. A tokenizer is
 nothing else, because tokenizer_config.json may name other files.
 """
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 from gpubloom.datasets import ChatTemplate
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 from gpubloom.hub.weight_index import check_model_folder
 
 
@@ -40,7 +39,7 @@ def load_causal_model(folder: Path, **options: Any) -> Any:
         raise InputError(
             "unreadable_file",
             f"The weights in {folder} cannot be read; a file may be incomplete: {problem}. To see which one, "
-            f"run: bloom models check {shlex.quote(str(folder))}",
+            f"run: bloom models check {shell_word(folder)}",
         ) from None
 
 
