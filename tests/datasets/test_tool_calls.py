@@ -70,6 +70,13 @@ def text_of(template: str, values: dict[str, Any]) -> str:
     return render(to_example(values, MAPPING), ChatTemplate(template, TOKENS)).text
 
 
+def published(name: str) -> ChatTemplate:
+    path = specs_folder() / "templates" / f"{name}.jinja"
+    if not path.is_file():
+        pytest.skip("the folder of published chat templates is not beside this checkout")
+    return ChatTemplate(path.read_text(encoding="utf-8"), TOKENS)
+
+
 def test_the_published_templates_are_here() -> None:
     if not PUBLISHED:
         pytest.skip("the folder of published chat templates is not beside this checkout")
@@ -110,11 +117,8 @@ def test_string_arguments_give_what_transformers_renders_for_objects(path: Path)
     "name", ["Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct"]
 )
 def test_a_turn_of_tool_calls_is_trained_whole(name: str) -> None:
-    path = specs_folder() / "templates" / f"{name}.jinja"
-    if not path.is_file():
-        pytest.skip("the folder of published chat templates is not beside this checkout")
     example = to_example(row(json.dumps(ARGUMENTS)), MAPPING)
-    rendered = render(example, ChatTemplate(path.read_text(encoding="utf-8"), TOKENS))
+    rendered = render(example, published(name))
     call, answer = [piece.text for piece in rendered.pieces() if piece.trained]
     assert call.startswith(("<tool_call>", '{"name": "weather"'))
     assert call.endswith(("</tool_call><|im_end|>", "<|eot_id|>"))
@@ -158,12 +162,9 @@ def test_calls_are_trained_where_the_text_is_not_what_was_asked_for(
     "name", ["Qwen3.5-4B", "mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-4-31B-it"]
 )
 def test_calls_before_another_question_are_trained(name: str) -> None:
-    path = specs_folder() / "templates" / f"{name}.jinja"
-    if not path.is_file():
-        pytest.skip("the folder of published chat templates is not beside this checkout")
     values = row(ARGUMENTS)
     values["messages"] += [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "No wind."}]
-    rendered = render(to_example(values, MAPPING), ChatTemplate(path.read_text(encoding="utf-8"), TOKENS))
+    rendered = render(to_example(values, MAPPING), published(name))
     call, answer, last = [piece.text for piece in rendered.pieces() if piece.trained]
     assert call.startswith(("<tool_call>", "[TOOL_CALLS]", "<|tool_call>"))
     assert "Zürich" in call

@@ -19,6 +19,7 @@ from typing import Any
 from gpubloom.datasets.example import Example, Message, Span
 from gpubloom.datasets.problems import RowProblem
 from gpubloom.datasets.template import ChatTemplate
+from gpubloom.datasets.tool_calls import function_of
 
 _WORD = f"content{secrets.token_hex(12)}"
 _TURN = f"turn{secrets.token_hex(12)}"
@@ -245,7 +246,7 @@ class _Conversation:
         calling = self._with_word_as_call(index)
         if calling is None:
             return None
-        span = self._by_word(text, index, after, calling, _name(self._fields[index]["tool_calls"][-1]))
+        span = self._by_word(text, index, after, calling, _name_of_last_call(self._fields[index]))
         if span is None:
             return None
         question = self._question(index)
@@ -356,10 +357,9 @@ def _thoughts(message: Message) -> list[tuple[str, str]]:
 
 def _with_word(call_or_tool: dict[str, Any]) -> dict[str, Any]:
     """With the word for its name."""
-    function = call_or_tool.get("function")
-    if isinstance(function, dict):
-        return {**call_or_tool, "function": {**function, "name": _WORD}}
-    return {**call_or_tool, "name": _WORD}
+    function = function_of(call_or_tool)
+    renamed = {**function, "name": _WORD}
+    return renamed if function is call_or_tool else {**call_or_tool, "function": renamed}
 
 
 def _around_word(whole: str | None, again: str = "") -> tuple[str, str] | None:
@@ -370,9 +370,8 @@ def _around_word(whole: str | None, again: str = "") -> tuple[str, str] | None:
     return before, behind.replace(_WORD, again)
 
 
-def _name(call: dict[str, Any]) -> str:
-    function = call.get("function")
-    return str((function if isinstance(function, dict) else call).get("name", ""))
+def _name_of_last_call(fields: dict[str, Any]) -> str:
+    return str(function_of(fields["tool_calls"][-1]).get("name", ""))
 
 
 def _closing(alone: str, followed: str) -> int:

@@ -51,7 +51,7 @@ def arguments_fault(calls: object) -> str | None:
     for number, call in enumerate(calls, 1):
         if not isinstance(call, dict):
             return f"tool call {number} that is not an object"
-        arguments = _function(call).get("arguments")
+        arguments = function_of(call).get("arguments")
         if not isinstance(arguments, str | dict | None):
             return f"arguments in tool call {number} that are not a JSON object"
         if isinstance(arguments, str):
@@ -79,7 +79,7 @@ def parsed_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
 def _parsed_call(call: Any) -> Any:
     if not isinstance(call, dict):
         return call
-    function = _function(call)
+    function = function_of(call)
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -104,7 +104,7 @@ def _parsed_tool(tool: Any, number: int) -> dict[str, Any]:
             ) from None
     if not isinstance(tool, dict):
         raise InputError("invalid_tool_call", f"tool {number} that is not an object")
-    function = _function(tool)
+    function = function_of(tool)
     parameters = function.get("parameters")
     if not isinstance(parameters, str):
         return tool
@@ -117,7 +117,7 @@ def _parsed_tool(tool: Any, number: int) -> dict[str, Any]:
     return parsed if function is tool else {**tool, "function": parsed}
 
 
-def _function(call: dict[str, Any]) -> dict[str, Any]:
+def function_of(call: dict[str, Any]) -> dict[str, Any]:
     """Where name and arguments are: in `function`, as OpenAI writes it, or in the call itself."""
     function = call.get("function")
     return function if isinstance(function, dict) else call
