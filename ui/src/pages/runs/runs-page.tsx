@@ -67,7 +67,7 @@ export function RunsPage() {
       ) : (
         <>
           <ViewsBar search={search} list={list} onChoose={(next) => void navigate({ search: next, replace: true })} />
-          <Card className="mt-3">
+          <Card className="mt-3 mb-3.5">
             <FilterBar text={query} onQuery={setQuery} list={list} problem={problem} columns={columns} group={listed(group) ?? []} onChange={change} />
             {list && list.sources.length > 1 && <Sources list={list} chosen={source} onChoose={(name) => change({ source: name })} />}
           </Card>
