@@ -9,8 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-LANES = ("compute", "copy in", "copy out", "host")
-NAMES = {"compute": "GPU computes", "copy in": "to the GPU", "copy out": "to the host", "host": "CPU updates"}
+NAMES = {
+    "compute": "GPU computes",
+    "copy in": "to the GPU",
+    "state in": "states there",
+    "copy out": "to the host",
+    "host": "CPU updates",
+}
 COLOURS = {
     "forward": "#4c78a8",
     "loss": "#f58518",
@@ -37,14 +42,16 @@ def main() -> None:
 
 def draw(spans: list[dict[str, Any]], begin: float, end: float) -> str:
     """An SVG with one row per lane; light and dark pages both show it, since it brings its own ground."""
-    height = TOP + len(LANES) * (ROW + GAP) + 62
+    # Only some placements send states.
+    lanes = [lane for lane in NAMES if any(span["lane"] == lane for span in spans)]
+    height = TOP + len(lanes) * (ROW + GAP) + 62
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 20} {height}" '
         'font-family="system-ui, sans-serif" font-size="13">',
         f'<rect width="{LEFT + WIDTH + 20}" height="{height}" fill="#ffffff"/>',
     ]
     scale = WIDTH / (end - begin)
-    for row, lane in enumerate(LANES):
+    for row, lane in enumerate(lanes):
         y = TOP + row * (ROW + GAP)
         parts.append(f'<text x="{LEFT - 8}" y="{y + 22}" text-anchor="end" fill="#333">{NAMES[lane]}</text>')
         parts.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="{ROW}" fill="#f2f2f2"/>')
@@ -58,7 +65,7 @@ def draw(spans: list[dict[str, Any]], begin: float, end: float) -> str:
                 f'fill="{COLOURS[span["what"]]}"><title>{span["what"]} of block {span["block"]}: '
                 f"{(span['end'] - span['begin']) * 1e3:.1f} ms</title></rect>"
             )
-    y = TOP + len(LANES) * (ROW + GAP)
+    y = TOP + len(lanes) * (ROW + GAP)
     for number in range(6):
         x, seconds = LEFT + WIDTH * number / 5, (end - begin) * number / 5
         parts.append(f'<line x1="{x}" y1="{y}" x2="{x}" y2="{y + 5}" stroke="#777"/>')

@@ -42,7 +42,7 @@ class Mark:
 
 
 class Lane:
-    """Work in order: computing, copying in, or copying out."""
+    """Work in order: computing, copying weights or states in, updating states, or copying out."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._stream = stream
@@ -81,14 +81,17 @@ class Device:
         if self.is_gpu:
             self.compute = Lane(torch.cuda.current_stream(device))
             self.copy_in = Lane(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+            # A state is six times as long as the weights; in one lane, weights would wait behind it. Its
+            # update waits for the gradient norm; in one lane, the next state would wait with it.
+            self.state_in = Lane(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+            self.state_update = Lane(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
             self.copy_out = Lane(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
         else:
-            self.compute = self.copy_in = self.copy_out = Lane(None)
+            self.compute = self.copy_in = self.state_in = self.state_update = self.copy_out = Lane(None)
 
     def name_of(self, lane: Lane) -> str:
-        if lane is self.compute:
-            return "compute"
-        return "copy in" if lane is self.copy_in else "copy out"
+        names = {self.compute: "compute", self.copy_in: "copy in", self.copy_out: "copy out"}
+        return names.get(lane, "state in")
 
     def empty(self, length: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(length, dtype=dtype, device=self.torch)

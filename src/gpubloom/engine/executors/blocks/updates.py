@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gpubloom.engine.executors.blocks.device import Device, Lane, Mark, Timeline
+from gpubloom.engine.executors.blocks.device import Device, Mark, Timeline
 from gpubloom.engine.executors.blocks.store import BlockStore
 from gpubloom.engine.optimizer.block_update import BlockUpdate, State
 from gpubloom.engine.optimizer.device_adamw import UpdateProgram
@@ -162,7 +162,7 @@ class Updates:
             scale_on_host.copy_(scale, non_blocking=True)
         device.copy_out.borrows(scale)
         # Updates on the way through the device read it when the last order may already be forgotten.
-        device.copy_in.borrows(scale)
+        device.state_update.borrows(scale)
         order = _PendingUpdate(
             step, scale, scale_on_host, scale_ready, device.copy_out.mark(), self.may_change
         )
@@ -242,42 +242,50 @@ class Updates:
 
         return wait
 
+    def waits_for_device(self, index: int) -> bool:
+        """Whether a block is updated on the device when it is next sent there."""
+        return index in self._through_device
+
     def waiting_for_device(self) -> list[int]:
-        """Blocks that are updated on the device when they are next sent there."""
+        """All such blocks."""
         return list(self._through_device)
 
     def written(self, index: int) -> Mark | None:
         """When the device will have written a block's weights back to host memory."""
         return self._written.get(index)
 
-    def through_device(self, index: int, weights: Tensor, lane: Lane, *, copy_home: bool) -> bool:
-        """If a block waits for its update on the device: does it, and leaves the new weights in `weights`.
+    def through_device(
+        self, index: int, weights: Tensor, free: Sequence[Mark | None], *, copy_home: bool
+    ) -> Mark:
+        """Update a block that waits for it on the device; returns when its new weights are in `weights`.
 
-        The copy in the precision of computing goes home only if somebody will send it from there again.
+        `free`: from when on they may be overwritten; the state comes before. The copy in the precision of
+        computing goes home only if somebody will send it from there again.
         """
-        order = self._through_device.pop(index, None)
-        if order is None:
-            return False
+        order = self._through_device.pop(index)
         order.may_change(index)
-        store, staging = self._stores[index], self._staging.pop(0)
+        store, staging, lane = self._stores[index], self._staging.pop(0), self._device.state_in
         self._staging.append(staging)
         tensors, state, computed_with = staging.state(store)
         at_home = store.state_tensors
         lane.wait(staging.free)
         lane.wait(self._written.get(index))
-        with lane.active():
+        with self._timeline.span(lane, "state", index), lane.active():
             torch._foreach_copy_(tensors, at_home, non_blocking=True)
-            lane.wait(order.scale_ready)
+        arrived, lane = lane.mark(), self._device.state_update
+        for mark in (arrived, order.scale_ready, *free):
+            lane.wait(mark)
+        with lane.active():
             self._optimizer.on_device(store.moments, state, order.step, order.scale)
             weights.view(store.dtype).copy_(computed_with)
-        out = self._device.copy_out
-        out.wait(lane.mark())
+        filled, out = lane.mark(), self._device.copy_out
+        out.wait(filled)
         with self._timeline.span(out, "state", index), out.active():
             torch._foreach_copy_(at_home, tensors, non_blocking=True)
             if copy_home and store.copy is not None:
                 store.copy.copy_(computed_with, non_blocking=True)
         staging.free = self._written[index] = out.mark()
-        return True
+        return filled
 
     def settle(self) -> None:
         """Wait until every block is updated and copied back."""
@@ -285,9 +293,8 @@ class Updates:
             if index in self._through_device:
                 spare = self._device.empty(store.streamed_bytes, torch.uint8)
                 # Made by the compute lane, used by another.
-                self._device.copy_in.wait(self._device.compute.mark())
-                self.through_device(index, spare, self._device.copy_in, copy_home=True)
-                self._device.copy_in.borrows(spare)
+                self.through_device(index, spare, [self._device.compute.mark()], copy_home=True)
+                self._device.state_update.borrows(spare)
             self.wait(index)
         self._device.copy_out.mark().wait_on_host()
 

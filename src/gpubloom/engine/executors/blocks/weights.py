@@ -128,28 +128,37 @@ class WeightFlow:
         started = time.perf_counter()
         self._updates.wait(index)
         self.seconds_blocked += time.perf_counter() - started
-        lane = self._device.compute if store.is_cast else self._device.copy_in
-        lane.wait(slot.free)
-        # Nobody need have used what was sent last, and it may have come by the other lane.
-        lane.wait(slot.filled)
         buffer = slot.buffer[: store.streamed_bytes]
-        with self._timeline.span(lane, "weights", index), lane.active():
-            if store.is_cast:
-                round_into(buffer.view(store.dtype), store.master)
-            elif self._updates.through_device(index, buffer, lane, copy_home=index not in self._own):
-                self.bytes_sent += sum(tensor.nbytes for tensor in store.state_tensors)
-            else:
-                lane.wait(self._updates.written(index))
-                if store.heavy_home.device == buffer.device:
-                    # In fp32 what is sent is the master itself, which the compute lane may still be updating.
-                    lane.wait(self._device.compute.mark())
-                buffer.copy_(store.heavy_home, non_blocking=True)
-                self.bytes_sent += store.streamed_bytes
-        slot.block, slot.filled = index, lane.mark()
+        # Nobody need have used what was sent last, and it may have come by another lane.
+        free = (slot.free, slot.filled)
+        if self._updates.waits_for_device(index):
+            copy_home = index not in self._own
+            slot.filled = self._updates.through_device(index, buffer, free, copy_home=copy_home)
+            self.bytes_sent += sum(tensor.nbytes for tensor in store.state_tensors)
+        else:
+            slot.filled = self._fill(store, index, buffer, free)
+        slot.block = index
         if slot in self._shared:
             # Reused last: by then its present use is over.
             self._shared.remove(slot)
             self._shared.append(slot)
+
+    def _fill(self, store: BlockStore, index: int, buffer: Tensor, free: Sequence[Mark | None]) -> Mark:
+        """Orders the weights of a block into a buffer."""
+        lane = self._device.compute if store.is_cast else self._device.copy_in
+        for mark in free:
+            lane.wait(mark)
+        with self._timeline.span(lane, "weights", index), lane.active():
+            if store.is_cast:
+                round_into(buffer.view(store.dtype), store.master)
+                return lane.mark()
+            lane.wait(self._updates.written(index))
+            if store.heavy_home.device == buffer.device:
+                # In fp32 what is sent is the master itself, which the compute lane may still be updating.
+                lane.wait(self._device.compute.mark())
+            buffer.copy_(store.heavy_home, non_blocking=True)
+            self.bytes_sent += store.streamed_bytes
+        return lane.mark()
 
     def _spare(self, soon: Sequence[int]) -> _Slot:
         """A slot that holds nothing, or else the one that was filled longest ago and is not needed soon."""
