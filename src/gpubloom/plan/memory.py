@@ -17,6 +17,8 @@ RECORDED_EVALUATION_TOKENS = 512
 
 # Buffers in host memory for gradients that are computed again for the update.
 PASSING_GRADIENTS = 2
+# Buffers on the device for states that are updated on their way through it.
+PASSING_STATES = 2
 
 
 class Residency(NamedTuple):
@@ -126,7 +128,7 @@ def device_bytes(work: Work, sums: Sums, at: Residency) -> Bytes:
     if at.link_state:
         # A copy for computing beside the master, unless it is a half of it.
         staged = 4 + (0 if work.bf16 else c)
-        optimizer += 2 * (staged * sums.largest_trained + sums.largest_moments)
+        optimizer += PASSING_STATES * (staged * sums.largest_trained + sums.largest_moments)
     if work.accumulation > 1 and c < 4:
         gradients += 4 * pool
     if work.full:

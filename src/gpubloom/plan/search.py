@@ -15,8 +15,8 @@ from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.timing import phases
 from gpubloom.plan.workload import Timed, Work
 
-# Eighths of the host's layers that are updated through the link instead.
-_LINKED_EIGHTHS = (1, 2, 3, 4, 5)
+# Sixteenths of the host's layers that are updated through the link instead.
+_LINKED_SIXTEENTHS = range(1, 11)
 CHUNKS = (2_048, 512, 128)
 _ENDLESS = 2**62
 # Waiting in host memory is worth considering from this many bytes of layer inputs on.
@@ -352,7 +352,7 @@ class _Search:
         if forward.host <= forward.compute:
             return
         left = work.count - at.resident
-        for linked in sorted({left * eighths // 8 for eighths in _LINKED_EIGHTHS} - {0}):
+        for linked in sorted({left * part // 16 for part in _LINKED_SIXTEENTHS} - {0}):
             candidate = at._replace(linked=linked)
             if self._fits(candidate) and self._bound(candidate._replace(kept=work.count)) < self._seconds:
                 self._over_kept(candidate)

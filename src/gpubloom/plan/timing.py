@@ -7,7 +7,7 @@ the forward pass of the next one, in forward order; gradients leave during the b
 from typing import Literal, NamedTuple
 
 from gpubloom.plan import costs
-from gpubloom.plan.memory import Residency
+from gpubloom.plan.memory import PASSING_STATES, Residency
 from gpubloom.plan.workload import Timed, Work
 
 Limit = Literal[
@@ -19,7 +19,10 @@ SECOND_BACKWARD = "second backward"
 
 
 class Lanes(NamedTuple):
-    """Seconds that each part is busy within one phase; the phase lasts as long as the longest of them."""
+    """Seconds that each part is busy within one phase; the phase lasts as long as the longest of them.
+
+    `waiting`: when computing begins later or ends earlier than the phase.
+    """
 
     name: str
     compute: float
@@ -32,7 +35,7 @@ class Lanes(NamedTuple):
     def seconds(self) -> float:
         overlapped = max(self.link, self.host, self.host_memory)
         slowdown = costs.OVERLAP_COST * min(self.compute, overlapped)
-        return max(self.compute, overlapped) + slowdown + self.waiting
+        return max(self.compute + self.waiting, overlapped) + slowdown
 
 
 def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
@@ -46,14 +49,16 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
 
     # What is updated on its way through the device is there already: its weights need not be sent.
     linked = 4 * at.link_state + at.link_moments
-    up = at.streamed_weights + at.filled_weights + linked - c * at.link_state + ends_weights
+    # The first of these states are sent before the backward pass is over.
+    early = min(linked, PASSING_STATES * (4 * sums.largest_trained + sums.largest_moments))
+    up = at.streamed_weights + at.filled_weights + linked - early - c * at.link_state + ends_weights
     # Copies for computing go home only where the backward pass sends them again.
     down = linked + (work.host_copy * at.link_state if at.streamed_weights else 0) + inputs
     adam = update_bytes(work, on_host, at.host_moments + (work.ends_moments if ends_weights else 0))
     adam -= _second_updates(timed, at)
     # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
     muon = timed.muon / max(1, sums.trained[-1])
-    shared = rates.link_during_updates / rates.link_both if adam else 1.0
+    shared = costs.STATE_LANE_USE * rates.link_during_updates / rates.link_both if adam else 1.0
     forward = Lanes(
         "forward",
         compute=sums.forward_total + casting + muon * at.link_state,
@@ -63,7 +68,7 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
         # The first layer has nothing to hide behind: its update, then its weights.
         waiting=_first_layer(timed) if at.first_waits and work.on_gpu else 0.0,
     )
-    up, down = at.streamed_weights + inputs, c * (on_host - at.twice_state)
+    up, down = at.streamed_weights + inputs + early, c * (on_host - at.twice_state)
     backward = Lanes(
         "backward",
         compute=sums.backward_total + at.recompute_seconds + casting,

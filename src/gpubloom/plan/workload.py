@@ -224,6 +224,13 @@ class Work:
             return 0
         return self.rank * self.compute_bytes * len(layer.adapters(1, self.targets)) // 2
 
+    def beside_adapters(self, layer: LayerShape) -> int:
+        """Bytes per token that adapters read and add to: inputs once, outputs twice."""
+        if self.full:
+            return 0
+        adapted = [linear for linear in layer.linears if linear.is_adapted(self.targets)]
+        return self.compute_bytes * sum(linear.inputs + 2 * linear.outputs for linear in adapted)
+
     def _dropped(self, layer: LayerShape) -> int:
         """Every adapter has its inputs to itself, and which of them were left out."""
         if not self.dropout:
@@ -329,6 +336,10 @@ class Timed:
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
         passes *= 1.0 if work.compiled else costs.EAGER_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens
+        if work.compiled:
+            # Uncompiled, they are among the passes.
+            adapted = costs.ADAPTER_FORWARD_PASSES if forward else costs.ADAPTER_BACKWARD_PASSES
+            moved += adapted * work.beside_adapters(layer) * work.step_tokens
         decoded = costs.NF4_DECODE_BYTES * layer.matrix_weights if work.method == "qlora" else 0.0
         starting = costs.LAYER_SECONDS if work.compiled else costs.EAGER_LAYER_SECONDS
         return (

@@ -21,8 +21,8 @@ from gpubloom.engine.optimizer.device_adamw import UpdateProgram
 from gpubloom.engine.optimizer.encoding import Flat
 from gpubloom.engine.optimizer.host import AdamWStep
 from gpubloom.engine.optimizer.moments import PARTS
+from gpubloom.plan.memory import PASSING_STATES
 
-_STAGING_SETS = 2
 # While the last cores finish one block, the others begin with the next.
 _BLOCKS_AT_ONCE = 2
 
@@ -135,7 +135,7 @@ class Updates:
         self._problem: BaseException | None = None
         self.may_change: Callable[[int], None] = lambda index: None
         linked = [store for store in stores if store.placement.state == "link"]
-        self._staging = [_Staging(device, linked) for _ in range(_STAGING_SETS if linked else 0)]
+        self._staging = [_Staging(device, linked) for _ in range(PASSING_STATES if linked else 0)]
         self._queue: HostQueue | None = None
         if device.is_gpu and any(store.placement.state == "host" for store in stores):
             self._queue = HostQueue()
