@@ -33,7 +33,7 @@ class Lanes(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        overlapped = max(self.link, self.host, self.host_memory)
+        overlapped = _side_by_side(self.link, self.host, self.host_memory)
         slowdown = costs.OVERLAP_COST * min(self.compute, overlapped)
         return max(self.compute + self.waiting, overlapped) + slowdown
 
@@ -145,6 +145,18 @@ def _link(timed: Timed, up: float, down: float) -> float:
     rates = timed.rates
     both = min(up, down)
     return both / rates.link_both + (up - both) / rates.link_up + (down - both) / rates.link_down
+
+
+def _side_by_side(*parts: float) -> float:
+    """Seconds of parts that run at once and wait for each other now and then.
+
+    As long as the longest of them, and a little longer the more of them are nearly as long.
+    """
+    longest = max(parts)
+    if not longest:
+        return 0.0
+    sharpness = costs.BOTTLENECK_SHARPNESS
+    return longest * float(sum((part / longest) ** sharpness for part in parts)) ** (1 / sharpness)
 
 
 def _host_memory(timed: Timed, moved: float) -> float:
