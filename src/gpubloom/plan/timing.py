@@ -4,6 +4,7 @@ Clipping by the global norm needs the whole backward pass first. So the host upd
 the forward pass of the next one, in forward order; gradients leave during the backward pass.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 from gpubloom.plan import costs
@@ -156,7 +157,8 @@ def _side_by_side(*parts: float) -> float:
     if not longest:
         return 0.0
     sharpness = costs.BOTTLENECK_SHARPNESS
-    return longest * float(sum((part / longest) ** sharpness for part in parts)) ** (1 / sharpness)
+    total: float = sum((part / longest) ** sharpness for part in parts)
+    return longest * math.pow(total, 1 / sharpness)
 
 
 def _host_memory(timed: Timed, moved: float) -> float:
