@@ -55,8 +55,8 @@ ATTENTION_EFFICIENCY = 0.75
 FORWARD_PASSES = 0.6
 BACKWARD_PASSES = 2.6
 EAGER_PASSES = 5.2
-# How often what adapters read and add to crosses it. Source: LoRA of 0.5B and 7B on an H200, in bf16, in fp8 and
-# in 18.7 GB: steps within 2 % of the plan's.
+# How often what adapters read and add to crosses it. Source: LoRA of 0.5B and 7B on an H200, in bf16, in fp8
+# and in 18.7 GB: steps within 2 % of the plan's.
 ADAPTER_FORWARD_PASSES = 1.0
 ADAPTER_BACKWARD_PASSES = 1.5
 # Starting the kernels of one layer, when they are too short to hide it.
@@ -83,8 +83,8 @@ MUON_STEPS = 5
 MUON_BYTES = 14
 # Waiting for the gradient norm before the first update may begin, and what a step costs in Python.
 STEP_SECONDS = 4e-3
-# Two parts of a phase that are equally long make it 2**(1/16) times as long: 4 %. Source: 1.5B and 3B with 8 to 13
-# of their layers updated on the GPU; the fastest steps are those with no second bottleneck near.
+# Two parts of a phase that are equally long make it 2**(1/16) times as long: 4 %. Source: 1.5B and 3B with 8
+# to 13 of their layers updated on the GPU; the fastest steps are those with no second bottleneck near.
 BOTTLENECK_SHARPNESS = 16
 # Copies and host updates slow the GPU's own work a little while they run beside it.
 OVERLAP_COST = 0.03
