@@ -11,8 +11,8 @@ from typing import Any
 
 NAMES = {
     "compute": "GPU computes",
-    "copy in": "to the GPU",
-    "state in": "states there",
+    "copy in": "weights to GPU",
+    "state in": "states to GPU",
     "copy out": "to the host",
     "host": "CPU updates",
 }
