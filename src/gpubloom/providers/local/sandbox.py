@@ -26,6 +26,8 @@ from gpubloom.traincard.nvml import opened_nvml
 RUN_INSIDE = "/job"
 WORK_INSIDE = f"{RUN_INSIDE}/work"
 HOME_INSIDE = f"{RUN_INSIDE}/home"
+# Of a cache: where our own programs look.
+CACHE_FOLDER = "gpubloom"
 
 _PROBE_SECONDS = 20.0
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

@@ -1,0 +1,77 @@
+"""What a tenant's jobs compiled: begun as a copy, and seen by nobody else."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubloom.worker.compiler_caches import tenant_cache
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of the server's own user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    return tmp_path / "own" / "gpubloom"
+
+
+def _file(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    return path
+
+
+def test_a_tenants_cache_begins_as_a_copy_that_changes_nobody_elses(tmp_path: Path, server: Path) -> None:
+    library = _file(server / "adamw.so")
+    mine, theirs = tenant_cache(tmp_path / "home", "me"), tenant_cache(tmp_path / "home", "they")
+    (mine / "gpubloom" / "adamw.so").write_text("changed by a job")
+    assert tenant_cache(tmp_path / "home", "me") == mine
+    assert (mine / "gpubloom" / "adamw.so").read_text() == "changed by a job"
+    assert library.read_text() == (theirs / "gpubloom" / "adamw.so").read_text() == "x"
+
+
+def test_data_and_runs_of_the_servers_user_are_not_copied(tmp_path: Path, server: Path) -> None:
+    for name in ("data/text.txt", "runs/run.json", "programs-a/program", "machine-a.json"):
+        _file(server / name)
+    cache = tenant_cache(tmp_path / "home", "me")
+    assert sorted(path.name for path in (cache / "gpubloom").iterdir()) == ["machine-a.json", "programs-a"]
+
+
+def test_a_job_cannot_choose_where_the_servers_programs_are_copied_to(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two first jobs of a tenant one may run already, while the server still copies for the other."""
+    _file(server / "adamw.so")
+    folder, theirs = tmp_path / "home" / "cache" / "compiled" / "me", tmp_path / "theirs"
+    theirs.mkdir()
+    copy = shutil.copyfile
+
+    def copied_while_a_job_runs(source: str, target: str, **more: Any) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "gpubloom").symlink_to(theirs)
+        return str(copy(source, target, **more))
+
+    monkeypatch.setattr(shutil, "copyfile", copied_while_a_job_runs)
+    assert tenant_cache(tmp_path / "home", "me") == folder
+    assert list(theirs.iterdir()) == []
+    assert [path.name for path in folder.parent.iterdir()] == ["me"]
+
+
+def test_what_cannot_be_copied_is_left_out(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of the server's user may remove a program at the same time."""
+    for name in ("programs-a/program", "adamw.so"):
+        _file(server / name)
+    copy = shutil.copyfile
+
+    def copied_unless_gone(source: str, target: str, **more: Any) -> str:
+        if Path(source).name == "program":
+            raise FileNotFoundError(source)
+        return str(copy(source, target, **more))
+
+    monkeypatch.setattr(shutil, "copyfile", copied_unless_gone)
+    cache = tenant_cache(tmp_path / "home", "me")
+    assert [path.name for path in (cache / "gpubloom").iterdir()] == ["adamw.so"]
