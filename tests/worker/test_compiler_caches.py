@@ -1,12 +1,21 @@
-"""What a tenant's jobs compiled: begun as a copy, and seen by nobody else."""
+"""What a tenant's jobs compiled: begun as a copy, found by the next job, seen by nobody else."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 
+from gpubloom.engine.compile_cache import use_compile_cache
+from gpubloom.providers.local.sandbox import Sandbox, limits_of_a_training
+from gpubloom.sandbox.launch import inside_environment
 from gpubloom.worker.compiler_caches import tenant_cache
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -20,6 +29,29 @@ def _file(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
     return path
+
+
+def test_a_job_finds_the_programs_of_the_server_and_compiles_beside_them(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    # What an operator set for programs outside is a folder that a job does not see.
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "outside"))
+    with patch.dict(os.environ):
+        compiled = use_compile_cache(CPU)
+    assert compiled is not None
+    assert compiled.parent == server
+    _file(compiled / "fxgraph" / "program")
+    cache = tenant_cache(tmp_path / "home", "me")
+    sandbox = Sandbox(tmp_path / "run", tmp_path / "home", "me", limits_of_a_training())
+    options = sandbox.of_a_training([], cache, noun="training", python=sys.executable)
+    with patch.dict(os.environ, inside_environment(options, os.environ), clear=True):
+        found = use_compile_cache(CPU)
+        triton = Path(os.environ["TRITON_CACHE_DIR"])
+    assert found is not None
+    assert (found / "fxgraph" / "program").read_text() == "x"
+    assert found.is_relative_to(cache)
+    assert triton.is_relative_to(found)
 
 
 def test_a_tenants_cache_begins_as_a_copy_that_changes_nobody_elses(tmp_path: Path, server: Path) -> None:
