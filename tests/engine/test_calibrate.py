@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -65,6 +66,74 @@ def test_a_busy_cpu_is_measured_by_the_processor_time_of_one_thread(
     assert found["cpu_layer_seconds"] == pytest.approx(MADE_OF[1] * costs.CPU_LAYER_WITH_THREADS)
     assert found["cpu_flops"] == pytest.approx(2 / MADE_OF[2] / costs.CPU_EFFICIENCY)
     assert found["cpu_value_seconds"] == pytest.approx(MADE_OF[3] * costs.CPU_VALUE_WITH_THREADS)
+
+
+class Steps:
+    """A clock that only steps move. Steps with several threads take `together`; after `busy_from` of them the
+    threads wait for a processor all the time."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, alone: float, together: float, busy_from: int
+    ) -> None:
+        self.now, self.waited, self.threads = 0.0, 0.0, 2
+        self.taken = {1: 0, 2: 0}
+        self._seconds, self._busy_from = {1: alone, 2: together}, busy_from
+        clock = SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now)
+        executor = SimpleNamespace(
+            forward_backward=self._take,
+            optimizer_step=lambda _: None,
+            settle=lambda: None,
+            close=lambda: None,
+        )
+        monkeypatch.setattr(calibrate, "time", clock)
+        monkeypatch.setattr(calibrate, "_SECONDS_EACH", 0.12)
+        monkeypatch.setattr(calibrate, "_waiting_for_processor", lambda: self.waited)
+        monkeypatch.setattr("gpubloom.engine.executors.blocks.BlockExecutor", lambda *_: executor)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: self.threads)
+        monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(self, "threads", count))
+
+    def _take(self, _: object) -> None:
+        seconds = self._seconds[self.threads]
+        self.now += seconds
+        self.taken[self.threads] += 1
+        if self.threads > 1 and self.taken[2] > self._busy_from:
+            self.waited += seconds
+
+
+def test_on_a_busy_cpu_the_first_probe_with_several_threads_is_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps(monkeypatch, alone=0.02, together=0.5, busy_from=0)
+    calibrate._training_rates(2)
+    # One to load what all use, then of four probes the fewest steps.
+    assert steps.taken == {1: 1 + 4 * 10, 2: 1}
+    assert steps.threads == 2
+
+
+def test_a_cpu_that_becomes_busy_is_noticed_after_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(monkeypatch, alone=0.02, together=0.02, busy_from=15)
+    calibrate._training_rates(2)
+    assert steps.taken == {1: 1 + 4 * 10, 2: 2 * 10}
+
+
+def test_a_quiet_cpu_takes_the_fewest_steps_of_each_probe_with_several_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps(monkeypatch, alone=0.02, together=0.02, busy_from=1_000)
+    calibrate._training_rates(2)
+    assert steps.taken == {1: 1, 2: 4 * 10}
+
+
+@pytest.mark.parametrize("busy_from", [0, 1_000])
+@pytest.mark.parametrize("alone", [0.0005, 0.005, 0.04, 0.2])
+@pytest.mark.parametrize("together", [0.0005, 0.02, 0.1, 0.4])
+def test_however_slow_its_steps_are_a_cpu_is_measured_in_three_seconds(
+    monkeypatch: pytest.MonkeyPatch, alone: float, together: float, busy_from: int
+) -> None:
+    """By a clock that only steps move."""
+    steps = Steps(monkeypatch, alone=alone, together=together, busy_from=busy_from)
+    calibrate._training_rates(2)
+    assert steps.now < 3
 
 
 def test_a_plan_of_a_measured_model_takes_as_long_as_the_model_did() -> None:

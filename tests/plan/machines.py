@@ -6,6 +6,7 @@ from gpubloom.plan import Hardware, Plan, TrainConfig, named_shape, plan
 
 H200 = "H200, 125 GiB host, 16 cores"
 LARGE_H200 = "H200, 1536 GB host"
+RTX_4090 = "RTX 4090, 64 GB host"
 TWO_3060 = "2x RTX 3060, 64 GB host, 8 cores"
 
 

@@ -20,7 +20,7 @@ from gpubloom.plan.planner import predict
 from gpubloom.plan.timing import SECOND_BACKWARD
 from tests.effort import calls_of
 from tests.errors import raises
-from tests.plan.machines import H200, LARGE_H200, TWO_3060, config_of, planned, teraflops
+from tests.plan.machines import H200, LARGE_H200, RTX_4090, TWO_3060, config_of, planned, teraflops
 
 ROWS = [("1.5b", 8), ("1.5b", 64), ("3b", 8), ("3b", 32), ("7b", 8), ("7b", 64)]
 # TFLOP/s that the design page asks for at least.
@@ -139,14 +139,40 @@ def test_120b_at_full_precision_fits_1536_gb_at_fourteen_bytes_a_parameter() -> 
     assert answer.limited_by == "the host optimizer"
 
 
-def test_130b_at_full_precision_is_refused_and_lora_planned_instead() -> None:
+def test_130b_at_full_precision_is_refused_and_planned_with_gradients_computed_twice() -> None:
     machine, shape = Hardware.parse(LARGE_H200), named_shape("130b")
     # Even at 14 bytes a parameter, host and GPU together are too small.
     assert shape.parameters * 14 > machine.host_memory_bytes + machine.gpus[0].memory_bytes
     with raises(DoesNotFit, code="does_not_fit") as refused:
         plan(config_of(batch_size=8), machine, shape=shape)
     assert refused.value.nearest is not None
+    assert refused.value.nearest.method == "full"
+    assert refused.value.nearest.memory.gradients == "twice"
     assert within_limits(plan(refused.value.nearest, machine, shape=shape))
+
+
+def test_7b_at_full_precision_fits_24_gb_and_a_host_of_64_gb_with_moments_of_8_bits() -> None:
+    answer = planned("7b", RTX_4090, batch_size=8, optimizer={"state": "8bit"})
+    assert within_limits(answer)
+    assert answer.trained_parameters == answer.parameters
+    assert answer.placement is not None
+    assert answer.placement.gradients_twice == 0
+    assert {layer.state for layer in answer.placement.layers} == {"device", "host"}
+
+
+@pytest.mark.parametrize(("state", "offered"), [("fp32", ("8bit", "once")), ("bf16", ("bf16", "twice"))])
+def test_larger_moments_of_7b_do_not_and_the_refusal_offers_what_does(
+    state: str, offered: tuple[str, str]
+) -> None:
+    config = config_of(batch_size=8, optimizer={"state": state})
+    machine, shape = Hardware.parse(RTX_4090), named_shape("7b")
+    with raises(DoesNotFit, code="does_not_fit") as refused:
+        plan(config, machine, shape=shape)
+    assert refused.value.host.needed.total > refused.value.host.limit
+    nearest = refused.value.nearest
+    assert nearest is not None
+    assert (nearest.optimizer.state, nearest.memory.gradients) == offered
+    assert within_limits(plan(nearest, machine, shape=shape))
 
 
 def test_8b_qlora_fits_one_of_two_small_gpus_and_says_that_it_uses_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpubloom.agent.spec import JobSpec
 from gpubloom.providers.base import ProviderError, Reservation
 from gpubloom.providers.local.sandbox import why_no_sandbox
-from gpubloom.worker.confinement import Confinement, input_paths, tenant_cache
+from gpubloom.worker.confinement import Confinement, input_paths
 from tests.worker.machine import Machine
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
@@ -114,16 +114,6 @@ def test_inputs_are_what_a_config_names(tmp_path: Path) -> None:
     assert input_paths({"kind": "find_learning_rate", "train": train}) == expected
     task = {"kind": "evaluate", "model": "/runs/1", "base": "/models/b", "prompts": ["/etc/passwd"]}
     assert input_paths(task) == [Path("/runs/1"), Path("/models/b")]
-
-
-def test_a_tenants_cache_begins_as_a_copy_of_the_servers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    library = Path(_file(tmp_path / "own" / "gpubloom" / "adamw.so"))
-    mine, theirs = tenant_cache(tmp_path / "home", "me"), tenant_cache(tmp_path / "home", "they")
-    (mine / "gpubloom" / "adamw.so").write_text("changed by a job")
-    assert library.read_text() == (theirs / "gpubloom" / "adamw.so").read_text() == "x"
 
 
 @on_sqlite

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,9 @@ _ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
 _UPDATES, _COPIES = 2, 3
 # Of the models that a CPU is measured with: positions of a row, and steps.
 _LENGTH = 64
-_WARM_UP, _FEWEST_STEPS, _MOST_STEPS = 3, 6, 30
+_WARM_UP, _FEWEST_STEPS, _MOST_STEPS = 3, 7, 30
+# However few steps that are: while threads wait for each other, one of a millisecond may take half a second.
+_LONGEST_SECONDS_EACH = 0.3
 # A machine is quiet if threads wait for a processor for less than this part of their time.
 _QUIET = 0.03
 _CPU = torch.device("cpu")
@@ -236,25 +238,42 @@ def _training_rates(threads: int) -> dict[str, float]:
     of steps with one thread counts, which other processes do not change. What several threads gain and cost
     is then a constant.
     """
-    # The first steps of a process load what all others use.
-    _step_seconds(_PROBES[1], time.perf_counter)
-    waited, began = _waiting_for_processor(), time.perf_counter()
-    seconds = [_step_seconds(probe, time.perf_counter) for probe in _PROBES]
-    passed = time.perf_counter() - began
-    if waited is not None and (_waiting_for_processor() or 0.0) - waited < _QUIET * passed * threads:
-        step, layer, operation, value = _solved(seconds)
-        return _rates(step, layer, operation, value)
-    used = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with _one_thread(), _steps_of(_PROBES[1]) as step_once:
+        # The first step of a process loads what all others use.
+        step_once()
+    if (seconds := _seconds_if_quiet(threads)) is not None:
+        return _rates(*_solved(seconds))
+    with _one_thread():
         seconds = [_step_seconds(probe, time.process_time) for probe in _PROBES]
-    finally:
-        torch.set_num_threads(used)
     step, layer, operation, value = _solved(seconds)
     if threads > 1:
         layer *= costs.CPU_LAYER_WITH_THREADS
         value *= costs.CPU_VALUE_WITH_THREADS
     return _rates(step, layer, operation / threads, value)
+
+
+def _seconds_if_quiet(threads: int) -> list[float] | None:
+    """Of steps of the probes; None as soon as threads wait for a processor, or where nobody knows."""
+    waited, began, seconds = _waiting_for_processor(), time.perf_counter(), list[float]()
+    if waited is None:
+        return None
+    for probe in _PROBES:
+        seconds.append(_step_seconds(probe, time.perf_counter))
+        # The probes that are left may yet take their time without waiting.
+        whole = time.perf_counter() - began + (len(_PROBES) - len(seconds)) * _SECONDS_EACH
+        if (_waiting_for_processor() or 0.0) - waited >= _QUIET * whole * threads:
+            return None
+    return seconds
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    used = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(used)
 
 
 def _solved(seconds: Sequence[float]) -> list[float]:
@@ -287,6 +306,27 @@ def _waiting_for_processor() -> float | None:
 
 def _step_seconds(probe: _Probe, clock: Callable[[], float]) -> float:
     """The fastest of some steps."""
+    with _steps_of(probe) as step:
+        return _fastest(step, clock)
+
+
+def _fastest(step: Callable[[], None], clock: Callable[[], float]) -> float:
+    end, until, seconds = time.perf_counter() + _LONGEST_SECONDS_EACH, 0.0, list[float]()
+    for number in range(_WARM_UP + _MOST_STEPS):
+        if number == _WARM_UP:
+            until = clock() + _SECONDS_EACH
+        began = clock()
+        step()
+        now = clock()
+        seconds.append(now - began)
+        if time.perf_counter() >= end or (now > until and number + 1 >= _WARM_UP + _FEWEST_STEPS):
+            break
+    # Until memory that is freed after a step is found again in the next one, steps take longer.
+    return min(seconds[_WARM_UP:] or seconds)
+
+
+@contextlib.contextmanager
+def _steps_of(probe: _Probe) -> Iterator[Callable[[], None]]:
     # Loaded here: runs on a GPU measure without them.
     from gpubloom.engine.data import Batch
     from gpubloom.engine.executors.blocks import BlockExecutor
@@ -307,19 +347,8 @@ def _step_seconds(probe: _Probe, clock: Callable[[], float]) -> float:
         executor.optimizer_step(1e-3)
         executor.settle()
 
-    # Until memory that is freed after a step is found again in the next one.
-    for _ in range(_WARM_UP):
-        step()
-    fastest, until = float("inf"), clock() + _SECONDS_EACH
-    for number in range(_MOST_STEPS):
-        began = clock()
-        step()
-        now = clock()
-        fastest = min(fastest, now - began)
-        if now > until and number >= _FEWEST_STEPS:
-            break
+    yield step
     executor.close()
-    return fastest
 
 
 def _product_rate(device: torch.device, dtype: torch.dtype) -> float:

@@ -119,7 +119,7 @@ class _FitSearch:
         share = share_of(self._hardware, 1 if config.cluster else processes)
         asked = PlanRequest.of(config, share, self._shape)
         found: list[Changes] = []
-        for changes in itertools.chain(fitting_changes(asked), self._without_clipping()):
+        for changes in fitting_changes(asked):
             # The largest smaller model is found among all sizes.
             if "model.preset" in changes or any(_kinds(changes) >= _kinds(each) for each in found):
                 continue
@@ -128,10 +128,6 @@ class _FitSearch:
                 yield fit
                 if len(found) == _MOST_SETTINGS:
                     return
-
-    def _without_clipping(self) -> Iterator[Changes]:
-        if self._config.method == "full" and self._config.optimizer.clip_norm:
-            yield {"optimizer.clip_norm": 0.0}
 
     def _more_host_memory(self) -> NearestFit | None:
         gpu = self._refusal.gpu
@@ -255,8 +251,6 @@ def describe(changes: Changes) -> str:
 
 
 def _one(path: str, value: Any) -> str:
-    if path == "optimizer.clip_norm" and not value:
-        return "Gradient clipping off"
     if path == "model.preset":
         return f"A model of {str(value).upper()} parameters"
     model: type[BaseModel] = TrainConfig

@@ -32,6 +32,8 @@ _CANNOT_START = 127
 _INFO_SECONDS = 10.0
 # Devices are chosen by whoever starts the job; the rest of the environment comes with the options.
 _CHOSEN_OUTSIDE = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")
+# It names a folder outside of the sandbox, and triton would prefer it to the folder inside.
+_LEFT_OUTSIDE = ("TRITON_CACHE_DIR",)
 
 
 def inside_environment(
@@ -39,7 +41,8 @@ def inside_environment(
 ) -> dict[str, str]:
     """The environment of the command. `secrets`: names of variables that the agent was given for it."""
     if options.inherits:
-        return {**outside, **options.environment}
+        inherited = {name: value for name, value in outside.items() if name not in _LEFT_OUTSIDE}
+        return {**inherited, **options.environment}
     names = (*_CHOSEN_OUTSIDE, *secrets)
     return {**options.environment, **{name: outside[name] for name in names if name in outside}}
 

@@ -1,7 +1,5 @@
 """Which sandbox a job of the server runs in, and which paths it sees there."""
 
-import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +21,7 @@ from gpubloom.sandbox.launch import COMMAND
 from gpubloom.sandbox.options import Options
 from gpubloom.scripts.task import WORK_FOLDER
 from gpubloom.server.jobs.tables import TrainingJob
+from gpubloom.worker.compiler_caches import tenant_cache
 
 # Hidden, so that a cache in it is not uploaded when the job moves to an instance.
 _HOME_FOLDER = ".home"
@@ -135,23 +134,6 @@ def _fixed_part(path: Path) -> Path:
     while not _PATTERN.isdisjoint(str(path)):
         path = path.parent
     return path
-
-
-def tenant_cache(home: Path, tenant: str) -> Path:
-    """What a tenant's jobs compiled. Starts with what the server's own user has, which saves a minute."""
-    folder = home / "cache" / "compiled" / tenant
-    if not folder.exists():
-        folder.mkdir(parents=True, mode=0o700)
-        own = server_cache()
-        if own.is_dir():
-            shutil.copytree(own, folder / own.name, dirs_exist_ok=True, symlinks=True)
-            (folder / own.name).chmod(0o700)
-    return folder
-
-
-def server_cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "gpubloom"
 
 
 def _gpus(reservation: Reservation) -> tuple[str, ...]:

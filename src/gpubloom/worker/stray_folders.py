@@ -1,4 +1,4 @@
-"""Removes the folders of datasets, models and runs that no row names any more.
+"""Removes the folders of datasets, models, runs and tenants that no row names any more.
 
 A folder without a row says that the row was deleted, or that this is not the database the folders belong to:
 a new one by a mistyped address, or a copy to try an upgrade with. So a home remembers whose it is, and only
@@ -25,6 +25,7 @@ from gpubloom.server.models.tables import Model
 from gpubloom.server.rentals.keys import installation_name
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.atomic_write import replace_file
+from gpubloom.worker.compiler_caches import remove_unused_caches
 
 ABANDONED_AFTER = timedelta(days=1)
 _OWNER_FILE = "installation"
@@ -57,6 +58,7 @@ async def remove_strays(database: Database, settings: Settings) -> None:
         for row_id in old - known:
             await remove_folder(settings, table, row_id)
     await asyncio.to_thread(finish_removed_runs, settings)
+    await remove_unused_caches(database, settings.home)
 
 
 async def _is_owner(database: Database, home: Path) -> bool:

@@ -109,6 +109,41 @@ def test_the_sample_job_runs_where_its_gpu_is_and_is_refused_on_other_hardware(
     assert (job["gpu_type"], job["host_memory"], job["config"]["device"]) == ("H200", 1536, "cuda")
 
 
+def test_precision_and_optimizer_state_reach_the_plan_and_the_job(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    _add_machine(installation, Gpu(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 10**9), memory=256 * 10**9)
+    config = {"precision": "fp8", "optimizer": {"state": "8bit"}, "model": {"preset": "1b"}}
+    body: dict[str, Any] = {"config": {**config, "data": {"train_path": "corpus.txt"}}}
+    planned = ada.post("/api/plan", json=body).json()
+    assert planned["fits"] is True, planned["reason"]
+    assert planned["plan"]["precision"] == "fp8"
+    wider = {**body["config"], "optimizer": {"state": "fp32"}}
+    in_fp32 = ada.post("/api/plan", json={"config": wider}).json()["plan"]
+    moments, in_fp32_moments = (
+        sum(plan[part]["optimizer"] for part in ("gpu", "host")) for plan in (planned["plan"], in_fp32)
+    )
+    # A byte each instead of four, and the scales of blocks.
+    assert moments < 0.3 * in_fp32_moments
+    job = ada.post("/api/jobs", json={**body, "project": NEW_PROJECT}).json()
+    assert job["plan"]["precision"] == "fp8"
+    (stored,) = installation.all(TrainingJob)
+    assert (stored.config["precision"], stored.config["optimizer"]["state"]) == ("fp8", "8bit")
+
+
+def test_fp8_is_refused_for_a_gpu_that_cannot_multiply_in_it(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    _add_machine(installation, Gpu(name="NVIDIA A100-SXM4-80GB", memory_bytes=80 * 10**9), memory=256 * 10**9)
+    config = {"precision": "fp8", "data": {"train_path": "corpus.txt"}}
+    refused = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config})
+    assert refused.status_code == 422
+    assert refused.json()["code"] == "precision_not_supported"
+    assert installation.all(TrainingJob) == []
+    planned = ada.post("/api/plan", json={"config": config}).json()
+    assert (planned["fits"], planned["code"], planned["plan"]) == (False, "precision_not_supported", None)
+
+
 def test_a_model_that_cannot_fit_is_refused_with_what_would(
     installation: Installation, ada: Browser, text: Path
 ) -> None:

@@ -26,6 +26,8 @@ from gpubloom.traincard.nvml import opened_nvml
 RUN_INSIDE = "/job"
 WORK_INSIDE = f"{RUN_INSIDE}/work"
 HOME_INSIDE = f"{RUN_INSIDE}/home"
+# Of a cache: where our own programs look.
+CACHE_FOLDER = "gpubloom"
 
 _PROBE_SECONDS = 20.0
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -118,8 +120,7 @@ class Sandbox:
             **{name: value for name, value in _environment(python).items() if name != "PATH"},
             # Compilers keep their results here: code that another tenant could have written is never run.
             "XDG_CACHE_HOME": str(cache),
-            "TRITON_CACHE_DIR": str(cache / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / CACHE_FOLDER),
             "CUDA_CACHE_PATH": str(cache / "cuda"),
         }
         return replace(self._options(noun, mounts, str(self.run_dir), own), inherits=True)

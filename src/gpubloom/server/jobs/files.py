@@ -105,21 +105,22 @@ def remove_run(run_dir: Path) -> None:
     with suppress(OSError):
         run_dir.rename(aside)
         run_dir = aside
-    _remove(run_dir)
+    remove_tree(run_dir)
 
 
 def finish_removed_runs(settings: Settings) -> None:
     """Remove what a killed server has left of deleted runs."""
     for path in (settings.home / "runs").glob(f"{_DELETED}*"):
-        _remove(path)
+        remove_tree(path)
 
 
-def _remove(run_dir: Path) -> None:
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that a job wrote, as far as possible; a link in its place is left alone."""
     try:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
         # A script nested its folders deeper than Python can follow.
-        subprocess.run(["rm", "-rf", "--", run_dir], check=False)  # noqa: S607 - a path of our own
+        subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607 - a path of our own
 
 
 def write_files(run_dir: Path, files: Mapping[str, bytes]) -> None:
