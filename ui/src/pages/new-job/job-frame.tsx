@@ -159,7 +159,8 @@ function ProjectFields() {
   const options = [[NEW_PROJECT, "New project…"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   return (
     <>
-      <SelectField label="Project" options={options} registration={register("project")} error={error("project")} />
+      {/* The list arrives after the form: without its value the browser would show the first entry. */}
+      <SelectField label="Project" value={project} options={options} registration={register("project")} error={error("project")} />
       {project === NEW_PROJECT && (
         <TextField label="New project name" autoComplete="off" registration={register("projectName")} error={error("projectName")} />
       )}
