@@ -2,6 +2,7 @@
 import type { UseQueryResult } from "@tanstack/react-query";
 import { type LucideIcon, TriangleAlert } from "lucide-react";
 import type { ComponentProps, ReactNode } from "react";
+import { useFailure } from "@/api/client";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "./button";
 import { cn } from "./class-names";
@@ -67,10 +68,11 @@ type LoadedProps<T> = {
 
 /** The three states of anything fetched: waiting, failed with a way out, and there. */
 export function Loaded<T>({ query, skeleton, children }: LoadedProps<T>) {
+  const failure = useFailure(query.error);
   // What was once shown stays, even when refreshing it fails.
   if (query.data !== undefined) return children(query.data);
-  if (query.error) {
-    return <ErrorPanel error={query.error} pending={query.isFetching} onRetry={() => void query.refetch()} />;
+  if (failure) {
+    return <ErrorPanel error={failure} pending={query.isFetching} onRetry={() => void query.refetch()} />;
   }
   return (
     <div role="status">
