@@ -103,6 +103,15 @@ it("sends with Enter, not with Shift and Enter, and shows what both write as the
   expect(answer("Base").getAttribute("aria-busy")).toBe("true");
 });
 
+it("only continues texts with a model that cannot chat", async () => {
+  session = { ...ready, chat_template: false };
+  const user = await talk();
+  await user.type(await screen.findByRole("textbox", { name: "Text to continue" }), "ROMEO:{Enter}");
+  await waitFor(() => expect(requests).toHaveLength(2));
+  expect(of("tuned").body).toMatchObject({ prompt: "ROMEO:" });
+  expect(screen.getByRole<HTMLButtonElement>("tab", { name: "Chat" }).disabled).toBe(true);
+});
+
 it("shows an answer of empty lines as an empty answer, not as an empty page", async () => {
   const user = await talk();
   await user.type(box(), "Hello{Enter}");
