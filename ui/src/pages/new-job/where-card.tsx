@@ -33,7 +33,7 @@ export function WhereCard(rent: WhereCardProps) {
   return (
     <Card>
       <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running, so the job will wait" : items.map((machine) => machine.name).join(", ")} />
-      <div className="mb-3.5 grid grid-cols-[4fr_3fr] items-start gap-3.5 sm:grid-cols-2">
+      <div className="mb-3.5 grid grid-cols-[4fr_3fr] items-end gap-3.5 sm:grid-cols-2 sm:items-start">
         <SelectField label="GPU type" value={gpu} options={options} registration={register("gpu")} error={error("gpu")} />
         {gpu === OTHER_GPU && (
           <TextField label="GPU name" placeholder="H200" autoComplete="off" registration={register("otherGpu")} error={error("otherGpu")} help="The job runs only on this GPU type. If no machine has it, the job is rejected." />
