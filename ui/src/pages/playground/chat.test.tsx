@@ -118,7 +118,7 @@ it("shows an answer of empty lines as an empty answer, not as an empty page", as
   await waitFor(() => expect(requests).toHaveLength(2));
   act(() => (of("base").say("\n".repeat(400)), of("base").end()));
   act(() => (of("tuned").say("One." + "\n".repeat(400) + "Two."), of("tuned").end()));
-  await waitFor(() => expect(answer("Base").textContent).toContain("empty answer"));
+  await waitFor(() => expect(answer("Base").querySelector("p")?.textContent).toBe("The model returned an empty answer."));
   expect(answer("Tuned").textContent).toContain("One.\n\nTwo.");
 });
 
