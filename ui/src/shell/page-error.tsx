@@ -10,8 +10,8 @@ import { Card } from "@/components/card";
 import { EmptyState } from "@/components/loaded";
 import { BarePage, usePageTitle } from "./page";
 
-// The three engines word the failure of a dynamic import differently.
-const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
+// The three engines word the failure of a dynamic import differently; Vite fetches its styles.
+const MISSING_PART = /dynamically imported module|importing a module script|module script failed|unable to preload css/i;
 
 /**
  * A part of the app that is loaded when it is first needed. The router answers a missing part with a reload, which brings
