@@ -42,10 +42,36 @@ def test_a_link_without_a_connection_leaves_the_app_on_the_screen(
     page.context.set_offline(True)
     page.get_by_role("link", name="Providers").first.click()
     expect(page.get_by_text("A part of this page could not be loaded.")).to_be_visible()
+    # The reason is said once.
+    expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
+    expect(page.get_by_text("the connection was lost")).to_be_hidden()
     expect(page.get_by_role("link", name="Projects").first).to_be_visible()
     page.context.set_offline(False)
     page.get_by_role("button", name="Reload the page").click()
     expect(page.get_by_role("heading", name="Providers", level=1)).to_be_visible()
+
+
+@pytest.mark.long
+def test_a_shared_run_says_that_the_server_is_out_of_reach_until_it_answers_again(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    token = page.request.get("/api/auth/state").json()["csrf_token"]
+    headers = {"X-CSRF-Token": token, "Origin": server.address}
+    new = {"name": "Shared", "project": {"name": "Poems"}, "config": {"model": {"preset": "nano"}}}
+    job = page.request.post("/api/jobs", data=new, headers=headers).json()["id"]
+    link = page.request.post(f"/api/jobs/{job}/shares", headers=headers).json()["link"]
+    stranger = new_page()
+    stranger.goto(link)
+    # The code of the charts has to be there before the connection is lost.
+    expect(stranger.get_by_text("Waiting for the first step.")).to_be_visible()
+    notice = stranger.get_by_text("The server cannot be reached.")
+    expect(notice).to_be_hidden()
+    stranger.context.set_offline(True)
+    expect(notice).to_be_visible()
+    stranger.context.set_offline(False)
+    expect(notice).to_be_hidden()
 
 
 @pytest.mark.long

@@ -6,12 +6,13 @@ import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
 import { Toasts } from "./components/toasts";
 import { authSearch, checkpointsSearch, compareSearch, finetuneSearch, jobSearch, jobsSearch, newJobSearch, playgroundSearch, projectsSearch, providersSearch, runsOfJobs, runsSearch, scriptSearch, settingsSearch } from "./shell/address";
-import { BarePagePending, PageOutlet, PagePending } from "./shell/page";
+import { BarePagePending, PageOutlet, PagePending, UnreachableNotice } from "./shell/page";
 import { BarePageError, NotFound, PageError, reachablePart } from "./shell/page-error";
 
 function Root() {
   return (
     <>
+      <UnreachableNotice />
       <PageOutlet />
       <Toasts />
     </>

@@ -101,6 +101,11 @@ function noteReach(reached: boolean) {
 /** Whether the last request did not reach the server. */
 export const useUnreachable = () => useSyncExternalStore(subscribe, () => away);
 
+/** What a page says about a failed query: nothing while the notice above it says that the server cannot be reached. */
+export function useFailure(error: unknown): unknown {
+  return useUnreachable() && mayPass(error) ? null : error;
+}
+
 const listeners = new Set<() => void>();
 
 const subscribe = (listener: () => void) => {

@@ -70,6 +70,9 @@ export function sentenceOf(error: unknown): string {
   return "This page has an internal error. Reload the page. If the error happens again, please report it.";
 }
 
+/** Whether the server says that something does not exist, or that it belongs to somebody else. */
+export const isGone = (error: unknown) => error instanceof ApiProblem && error.status === 404;
+
 /** True for what may pass by itself: a lost connection, or a server that is restarting. */
 export function mayPass(error: unknown): boolean {
   return error instanceof ApiProblem && (error.status === 0 || error.status >= 500);

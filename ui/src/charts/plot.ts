@@ -285,7 +285,8 @@ export class Plot {
     return {
       width: this.#container.clientWidth || 300,
       height: this.#container.clientHeight || settings.height,
-      padding: [8, 14, 0, 0],
+      // Half of the last label on x stands outside the chart.
+      padding: [8, settings.along === "time" ? 28 : 14, 0, 0],
       legend: { show: false },
       series: [{}, ...columns.map((column) => seriesOptions(column, alone))],
       bands: bandsOf(columns),

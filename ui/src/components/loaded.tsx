@@ -2,6 +2,7 @@
 import type { UseQueryResult } from "@tanstack/react-query";
 import { type LucideIcon, TriangleAlert } from "lucide-react";
 import type { ComponentProps, ReactNode } from "react";
+import { useFailure } from "@/api/client";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "./button";
 import { cn } from "./class-names";
@@ -59,19 +60,31 @@ export function SkeletonCards({ className }: { className: string }) {
   );
 }
 
+type Fetched<T> = Pick<UseQueryResult<T>, "data" | "error" | "isFetching" | "refetch">;
+
+/** Why what a part of a page needs could not be fetched; nothing while it is there or under way. */
+export function LoadFailure({ query, className }: { query: Fetched<unknown>; className?: string }) {
+  const failure = useFailure(query.error);
+  if (query.data !== undefined || !failure) return null;
+  return (
+    <div className={className}>
+      <ErrorPanel error={failure} pending={query.isFetching} onRetry={() => void query.refetch()} />
+    </div>
+  );
+}
+
 type LoadedProps<T> = {
-  query: Pick<UseQueryResult<T>, "data" | "error" | "isFetching" | "refetch">;
+  query: Fetched<T>;
   skeleton: ReactNode;
   children: (data: T) => ReactNode;
 };
 
 /** The three states of anything fetched: waiting, failed with a way out, and there. */
 export function Loaded<T>({ query, skeleton, children }: LoadedProps<T>) {
+  const failure = useFailure(query.error);
   // What was once shown stays, even when refreshing it fails.
   if (query.data !== undefined) return children(query.data);
-  if (query.error) {
-    return <ErrorPanel error={query.error} pending={query.isFetching} onRetry={() => void query.refetch()} />;
-  }
+  if (failure) return <LoadFailure query={query} />;
   return (
     <div role="status">
       <span className="sr-only">Loading</span>

@@ -27,7 +27,7 @@ export function Tab({ className, ...rest }: ComponentProps<typeof Radix.Trigger>
   return (
     <Radix.Trigger
       className={cn(
-        "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 hover:text-text data-[state=active]:bg-raised data-[state=active]:text-white max-sm:px-2.5 max-sm:py-2 max-sm:text-sm",
+        "rounded-lg px-3.5 py-1.25 text-dim transition-colors duration-150 enabled:hover:text-text disabled:opacity-55 data-[state=active]:bg-raised data-[state=active]:text-white max-sm:px-2.5 max-sm:py-2 max-sm:text-sm",
         className,
       )}
       {...rest}

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { type ComponentProps, useState } from "react";
 import { serverQuery } from "@/api/account";
 import { datasetQuery } from "@/api/datasets";
+import { isGone, sentenceOf } from "@/api/problem";
 import { ProgressBar } from "@/components/figures";
 import { sendDatasets } from "@/uploads/chosen-files";
 import { ChooseFiles, DropArea } from "@/uploads/file-input";
@@ -45,7 +46,7 @@ export function TrainingDataField({ value, onUploaded, ...bound }: TrainingDataF
 export function DatasetNote({ id }: { id: string }) {
   const dataset = useQuery(datasetQuery(id));
   const upload = useUploadOf(id);
-  if (!dataset.data) return dataset.isError ? "This dataset does not exist, or it belongs to another user." : "Looking up the dataset…";
+  if (!dataset.data) return isGone(dataset.error) ? "This dataset does not exist, or it belongs to another user." : dataset.error ? sentenceOf(dataset.error) : "Looking up the dataset…";
   return (
     <span className="grid gap-1.5">
       <span>

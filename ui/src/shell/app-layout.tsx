@@ -12,7 +12,6 @@ import { Footer } from "./footer";
 import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
 import { Brand, PageOutlet } from "./page";
 import { CurrentUser } from "./session";
-import { UnreachableNotice } from "./unreachable-notice";
 
 /** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
 function SkipLink() {
@@ -92,7 +91,6 @@ export function AppLayout() {
         <div className="flex min-w-0 flex-col max-lg:min-h-[calc(100dvh-57px)]">
           <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] grow px-4 pt-5 pb-6 outline-none sm:px-7">
             <ReloadNotice />
-            <UnreachableNotice />
             {uploading && (
               <Suspense fallback={null}>
                 <UploadsStrip />

@@ -3,14 +3,15 @@ import { useQueryErrorResetBoundary } from "@tanstack/react-query";
 import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
 import { Compass, type LucideIcon, RefreshCw, TriangleAlert } from "lucide-react";
 import type { ReactNode } from "react";
+import { sessionFetch, useFailure, useUnreachable } from "@/api/client";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { EmptyState } from "@/components/loaded";
 import { BarePage, usePageTitle } from "./page";
 
-// The three engines word the failure of a dynamic import differently.
-const MISSING_PART = /dynamically imported module|importing a module script|module script failed/i;
+// The three engines word the failure of a dynamic import differently; Vite fetches its styles.
+const MISSING_PART = /dynamically imported module|importing a module script|module script failed|unable to preload css/i;
 
 /**
  * A part of the app that is loaded when it is first needed. The router answers a missing part with a reload, which brings
@@ -25,12 +26,15 @@ export async function reachablePart<T>(part: Promise<T>): Promise<T> {
   }
 }
 
-const isReachable = () => fetch("/api/health", { cache: "no-store" }).then(({ ok }) => ok, () => false);
+const isReachable = () =>
+  sessionFetch(new Request(new URL("/api/health", window.location.origin), { cache: "no-store" })).then(({ ok }) => ok, () => false);
 
 /** Stands in for one page of the app that failed; the rest goes on working around it. */
 export function PageError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
   const { reset: resetQueries } = useQueryErrorResetBoundary();
+  const failure = useFailure(error);
+  const unreachable = useUnreachable();
   usePageTitle("Something went wrong");
 
   if (error instanceof Error && MISSING_PART.test(error.message)) {
@@ -45,7 +49,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
           </Button>
         }
       >
-        The server may have been updated since you opened this page, or the connection was lost.
+        {!unreachable && "The server may have been updated since you opened this page, or the connection was lost."}
       </EmptyState>
     );
   }
@@ -68,7 +72,7 @@ export function PageError({ error, reset }: ErrorComponentProps) {
         </Button>
       }
     >
-      <span role="alert">{sentenceOf(error)}</span>
+      {failure !== null && <span role="alert">{sentenceOf(failure)}</span>}
     </EmptyState>
   );
 }

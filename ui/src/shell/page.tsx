@@ -1,8 +1,12 @@
-/** Parts of every page: brand, header, title, transition, and what is shown while its code loads. */
+/** Parts of every page: brand, header, title, notice, transition, and what is shown while its code loads. */
+import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useChildMatches } from "@tanstack/react-router";
 import { type ReactNode, useEffect } from "react";
+import { authStateQuery } from "@/api/auth";
+import { queryClient, useUnreachable } from "@/api/client";
 import { cn } from "@/components/class-names";
 import { Skeleton } from "@/components/loaded";
+import { Notice } from "@/components/notice";
 
 const PETALS = [
   { turn: 0, className: "stroke-violet-soft" },
@@ -97,5 +101,24 @@ export function BarePagePending() {
     <div className="px-4 py-6 sm:px-7">
       <PagePending />
     </div>
+  );
+}
+
+const ASK_EVERY = 3_000;
+
+/** Says on every page that the server does not answer; asks until it does. */
+export function UnreachableNotice() {
+  return useUnreachable() ? <Unreachable /> : null;
+}
+
+function Unreachable() {
+  useQuery({ ...authStateQuery, refetchInterval: ASK_EVERY });
+  // The server answers again: what could not be read meanwhile is read now.
+  useEffect(() => () => void queryClient.refetchQueries({ type: "active", stale: true }), []);
+  return (
+    <Notice role="status" tone="attention" className="rounded-none border-x-0 border-t-0 px-4 sm:px-7 print:hidden">
+      <b className="mr-2 font-[570]">The server cannot be reached.</b>
+      <span className="text-dim">This page may be incomplete or out of date. It is updated when the server answers again.</span>
+    </Notice>
   );
 }

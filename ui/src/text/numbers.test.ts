@@ -77,6 +77,7 @@ describe("figures", () => {
 });
 
 it("says sizes below a billion in millions", () => {
+  expect(modelSizeText(0.000109)).toBe("109 k");
   expect(modelSizeText(0.124)).toBe("124 M");
   expect(modelSizeText(129.5)).toBe("129.5 B");
   expect(modelSizeText(10_000)).toBe("10,000 B");

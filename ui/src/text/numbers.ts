@@ -135,6 +135,7 @@ const number = (value: number) => value.toLocaleString("en-GB", { maximumFractio
 /** Sizes are stored in billions of parameters; below one billion people say millions. */
 export function modelSizeText(billions: number | null): string {
   if (billions === null) return "–";
+  if (billions < 0.001) return `${number(billions * 1e6)} k`;
   return billions < 1 ? `${number(billions * 1000)} M` : `${number(billions)} B`;
 }
 

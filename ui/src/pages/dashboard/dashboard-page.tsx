@@ -11,7 +11,7 @@ import type { JobListItem, Project } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ProgressBar, StatSummary } from "@/components/figures";
-import { Loaded, SkeletonCards } from "@/components/loaded";
+import { Loaded, LoadFailure, SkeletonCards } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { architectureName, CreateProjectButton } from "@/forms/project-form";
@@ -73,6 +73,7 @@ export function DashboardPage() {
       />
       {!isLoading && (
         <>
+          <LoadFailure query={running.data === undefined ? running : recent} className="mt-5" />
           <RunningNow jobs={running.data?.items ?? []} />
           <RecentJobs jobs={recent.data?.items ?? []} />
         </>

@@ -4,7 +4,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Download, Pencil, SearchX, Sparkles, Trash2 } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { changeDataset, convertedAddress, datasetQuery, deleteDataset } from "@/api/datasets";
-import { ApiProblem } from "@/api/problem";
+import { isGone } from "@/api/problem";
 import { DatasetChange } from "@/api/request-fields";
 import type { Dataset, DatasetReport } from "@/api/types";
 import { Button } from "@/components/button";
@@ -37,7 +37,7 @@ export function DatasetPage() {
   const { datasetId } = route.useParams();
   const dataset = useQuery(datasetQuery(datasetId));
   usePageTitle(dataset.data?.name ?? "Dataset");
-  if (dataset.error instanceof ApiProblem && dataset.error.status === 404) {
+  if (isGone(dataset.error)) {
     return (
       <ItemNotFound icon={SearchX} title="There is no dataset at this address." link={<Link to="/datasets">Show all datasets</Link>}>
         The dataset was deleted, or it belongs to another user.

@@ -11,6 +11,7 @@ import { secretsQuery } from "@/api/secrets";
 import type { Dataset, QuestionsEstimate } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
+import { LoadFailure } from "@/components/loaded";
 import { toast } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
 import { SelectField, TextField } from "@/forms/field";
@@ -112,6 +113,7 @@ function QuestionsForm({ dataset, passages, onDone }: { dataset: Dataset; passag
           {...field("model")}
         />
       )}
+      <LoadFailure query={where === "endpoint" ? secrets : playgrounds} />
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Pairs per passage" inputMode="numeric" placeholder={String(QuestionsIn.pairs.default)} {...field("pairs")} />
         <TextField label="Most passages" inputMode="numeric" placeholder={countText(QuestionsIn.most_passages.default)} help={`Of ${countText(passages)}, spread evenly.`} {...field("most_passages")} />

@@ -12,6 +12,7 @@ import type { CatalogueModel, Dataset, Model } from "@/api/types";
 import { Accordion } from "@/components/accordion";
 import { Button } from "@/components/button";
 import { ProgressBar } from "@/components/figures";
+import { LoadFailure } from "@/components/loaded";
 import { ChooseFiles } from "@/uploads/file-input";
 import { GroupedSelect, Input, Select } from "@/components/input";
 import { Notice } from "@/components/notice";
@@ -53,6 +54,7 @@ export function ModelChoice() {
           <GroupedSelect value={model_id} {...register("model_id")} {...control} first={["", "Choose a model…"]} groups={groups} />
         )}
       </Field>
+      <LoadFailure query={models.data === undefined ? models : catalogue} />
       {wanted && <FetchFirst model={wanted} onFetching={take} />}
       {chosen?.status === "fetching" && <ProgressBar value={chosen.progress} label={`Downloading ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
@@ -105,7 +107,7 @@ export function DataChoice() {
   const { register, setValue, getValues } = useFormContext<JobFormValues>();
   const dataset_id = useWatch<JobFormValues, "dataset_id">({ name: "dataset_id" });
   const error = useFieldError();
-  const { items, options } = useDatasetOptions();
+  const { datasets, items, options } = useDatasetOptions();
   const chosen = items.find(({ id }) => id === dataset_id);
 
   async function send(files: File[]) {
@@ -121,6 +123,7 @@ export function DataChoice() {
       <Field label="Dataset" note={<ChooseFiles text="Upload a file" variant="ghost" size="label" onChoose={(files) => void send(files)} />} error={error("dataset_id")} help={chosen && <DataFacts dataset={chosen} />}>
         {(control) => <Select value={dataset_id} options={options} {...register("dataset_id")} {...control} />}
       </Field>
+      <LoadFailure query={datasets} />
       {chosen && (chosen.status === "inspecting" || chosen.status === "fetching") && <ProgressBar value={chosen.progress} label={`Progress of ${chosen.name}`} />}
       {chosen?.status === "failed" && <Notice tone="bad">{chosen.problem}</Notice>}
     </div>
@@ -131,7 +134,7 @@ function useDatasetOptions() {
   const datasets = useQuery(datasetsQuery(LISTED));
   const items = datasets.data?.items ?? [];
   const options = [["", "Choose a dataset…"] as const, ...items.map((dataset) => [dataset.id, `${dataset.name}${datasetStateText(dataset)}`] as const)];
-  return { items, options };
+  return { datasets, items, options };
 }
 
 /** Data besides the dataset that is trained on: a validation dataset, and datasets that are mixed in. */

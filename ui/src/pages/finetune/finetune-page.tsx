@@ -1,16 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { useEffect, useRef } from "react";
 import { datasetsQuery } from "@/api/datasets";
 import { modelsQuery } from "@/api/models";
 import { projectQuery, projectsQuery } from "@/api/projects";
-import type { Job } from "@/api/types";
+import type { Job, Project } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { datasetIdOf, type JobFormValues, likeJob, NEW_PROJECT, startingValues } from "@/forms/job-form";
 import { ConfigTabs, JobAccordion, JobFrame } from "@/pages/new-job/job-frame";
 import { LikeAnother, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { useJobForm } from "@/pages/new-job/use-job-form";
 import { WhereCard } from "@/pages/new-job/where-card";
+import { PagePending } from "@/shell/page";
 import { DataChoice, LISTED, ModelChoice, MoreData } from "./choices";
 import { MethodFields, RateFinder, SettingsAccordions } from "./finetune-fields";
 import { FINETUNE_CONFIG, finetuneRules, FROM_HUB, usualName, whatIsMissing } from "./finetune-rules";
@@ -19,16 +20,16 @@ import { PreflightCard } from "./preflight-card";
 const route = getRouteApi("/app/finetune");
 
 export function FinetunePage() {
-  const { like } = route.useSearch();
-  return <LikeAnother id={like}>{(job) => <Finetune like={job} />}</LikeAnother>;
+  const { like, project: projectId } = route.useSearch();
+  const project = useQuery({ ...projectQuery(projectId ?? ""), enabled: projectId !== undefined });
+  if (project.isLoading) return <PagePending />;
+  return <LikeAnother id={like}>{(job) => <Finetune like={job} project={project.data} />}</LikeAnother>;
 }
 
-function Finetune({ like }: { like?: Job }) {
+function Finetune({ like, project }: { like?: Job; project?: Project }) {
   const fromAddress = route.useSearch();
   const start = like ? likeJob(like) : { config: FINETUNE_CONFIG };
-  const project = useQuery({ ...projectQuery(fromAddress.project ?? ""), enabled: fromAddress.project !== undefined });
-  const ofProject = datasetIdOf(project.data?.trainingDataPath) ?? undefined;
-  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset ?? ofProject, model: start.model_id ?? fromAddress.model };
+  const search = { project: like?.project_id ?? fromAddress.project, dataset: start.dataset_id ?? fromAddress.dataset, model: start.model_id ?? fromAddress.model };
   const models = useQuery(modelsQuery);
   const datasets = useQuery(datasetsQuery(LISTED));
   const find = (values: Pick<JobFormValues, "model_id" | "dataset_id" | "mix" | "eval_dataset_id">) => {
@@ -47,7 +48,7 @@ function Finetune({ like }: { like?: Job }) {
     };
   };
   const job = useJobForm({
-    values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", dataset_id: search.dataset, model_id: search.model }),
+    values: startingValues(search.project ?? NEW_PROJECT, { ...start, projectName: "Fine-tuning", dataset_id: search.dataset ?? datasetIdOf(project?.trainingDataPath) ?? undefined, model_id: search.model }),
     config: start.config,
     rules: finetuneRules,
     missing: (current) => whatIsMissing(current, find(current)),
@@ -57,17 +58,9 @@ function Finetune({ like }: { like?: Job }) {
     },
   });
   const { model, dataset } = find(job.values);
-  const restored = job.draft !== null;
-  const { setValue, getFieldState, resetField } = job.form;
+  const { setValue, getFieldState } = job.form;
 
-  // Values that were chosen before the lists were there.
-  useEffect(() => {
-    if (restored) return;
-    if (search.model) resetField("model_id", { defaultValue: search.model });
-    if (search.dataset) resetField("dataset_id", { defaultValue: search.dataset });
-  }, [restored, search.model, search.dataset, resetField]);
-
-  useOwnProject(search.project === undefined && !restored, (id) => !getFieldState("project").isDirty && setValue("project", id));
+  useOwnProject(search.project === undefined && job.draft === null, (id) => !getFieldState("project").isDirty && !getFieldState("projectName").isDirty && setValue("project", id));
 
   const complete = job.missing === null && job.mistake === null;
   return (
@@ -105,10 +98,13 @@ function Finetune({ like }: { like?: Job }) {
 /** The project that was changed last is where most people go on. */
 function useOwnProject(wanted: boolean, choose: (id: string) => void) {
   const projects = useQuery({ ...projectsQuery({ limit: 100 }), enabled: wanted });
-  const newest = projects.data?.items[0]?.id;
+  const isChosen = useRef(false);
+  const newest = projects.isFetching ? undefined : projects.data?.items[0]?.id;
   useEffect(() => {
-    if (wanted && newest) choose(newest);
-    // Only when the list arrives: later it is the person's choice.
+    // Once: the list changes when another tab changes a project, and what the form shows is then the person's choice.
+    if (!wanted || isChosen.current || newest === undefined) return;
+    isChosen.current = true;
+    choose(newest);
     // oxlint-disable-next-line react/exhaustive-deps
   }, [wanted, newest]);
 }

@@ -9,7 +9,7 @@ import type { Job, JobImprovement, JobSamples } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
 import { cn } from "@/components/class-names";
 import { Card } from "@/components/card";
-import { Skeleton } from "@/components/loaded";
+import { Loaded, Skeleton } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { countText, metricText } from "@/text/numbers";
 
@@ -27,9 +27,8 @@ const changeText = (before: number, after: number) => {
 export function ImprovementCard({ job, store }: { job: Job; store: CurveStore }) {
   // Asked again with every evaluation, and when the run is at rest: then its findings are complete.
   const evaluated = useSyncExternalStore(store.subscribe, () => store.curve("eval/loss")?.x.length ?? 0);
-  const { data, isPending } = useQuery(improvementQuery(job, evaluated));
-  const found = data?.improvement ?? null;
-  const isLoading = isPending && job.summary.values["eval/loss"] !== undefined;
+  const improvement = useQuery(improvementQuery(job, evaluated));
+  const found = improvement.data?.improvement ?? null;
   const answer = useNewestAnswer(job);
   return (
     <Card aria-label="Did it improve?" className={cn("grid p-0", answer && "lg:grid-cols-[5fr_7fr]")}>
@@ -38,7 +37,13 @@ export function ImprovementCard({ job, store }: { job: Job; store: CurveStore })
           <h2 className="text-[13px] font-[590]">Did it improve?</h2>
           {found && <Verdict found={found} />}
         </div>
-        {found ? <Compared found={found} /> : isLoading ? <Skeleton className="h-33" /> : <p className="text-dim">{waitingText(job)}</p>}
+        {job.summary.values["eval/loss"] === undefined && !found ? (
+          <p className="text-dim">{waitingText(job)}</p>
+        ) : (
+          <Loaded query={improvement} skeleton={<Skeleton className="h-33" />}>
+            {() => (found ? <Compared found={found} /> : <p className="text-dim">{waitingText(job)}</p>)}
+          </Loaded>
+        )}
         <p className="mt-2 text-xs text-dim">
           <Link to="." search={{ tab: "evaluate" }} className="text-violet-soft underline decoration-violet-soft/50 underline-offset-3">
             {job.has_model ? "Evaluate on other data and prompts" : "All evaluations"}

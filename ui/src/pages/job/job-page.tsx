@@ -6,7 +6,7 @@ import { type ComponentProps, lazy, Suspense, useCallback, useMemo, useSyncExter
 import { progressOf, text } from "@/api/summary";
 import { checkpointsQuery, fetchCurves, isResting, jobQuery, RESTING_EVERY } from "@/api/jobs";
 import { useUnreachable } from "@/api/client";
-import { ApiProblem } from "@/api/problem";
+import { isGone } from "@/api/problem";
 import type { Job } from "@/api/types";
 import type { FetchRange } from "@/charts/charts-view";
 import type { CurveStore } from "@/charts/curve-store";
@@ -55,7 +55,7 @@ export function JobPage() {
   const job = useQuery({ ...jobQuery(jobId), refetchInterval: (query) => (query.state.data && isResting(query.state.data.status) ? RESTING_EVERY : false) });
   usePageTitle(job.data ? `${job.data.name}, ${statusText(job.data.status).toLowerCase()}` : "Training job");
 
-  if (job.error instanceof ApiProblem && job.error.status === 404) {
+  if (isGone(job.error)) {
     return (
       <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/jobs">Show all training jobs</Link>}>
         The job was deleted, or it belongs to another user.

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { Boxes, Database, FileBox, GitBranch, type LucideIcon, PackageOpen, Save } from "lucide-react";
 import type { ReactNode } from "react";
 import { checkpointsQuery, jobQuery } from "@/api/jobs";
+import { isGone } from "@/api/problem";
 import { tasksQuery } from "@/api/tasks";
 import type { Job } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -76,7 +77,7 @@ function useLineage(job: Job): Node[] {
     ],
   };
   const inner = job.branch
-    ? [{ key: "branch", icon: GitBranch, text: parent.data ? <JobName job={parent.data} /> : "A deleted run", note: `branched at step ${countText(job.branch.step)}`, children: [run] }]
+    ? [{ key: "branch", icon: GitBranch, text: parent.data ? <JobName job={parent.data} /> : isGone(parent.error) ? "A deleted run" : "Another run", note: `branched at step ${countText(job.branch.step)}`, children: [run] }]
     : [run];
   const datasets = [job.dataset_name, ...job.mix.map(({ name }) => name)].filter(Boolean).join(", ");
   const data = [datasets, job.model_name].filter(Boolean).join(" and ");

@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { jobRentalsQuery, type Rental, useProviderTitle } from "@/api/providers";
 import type { Job } from "@/api/types";
+import { LoadFailure } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { gpuText } from "@/pages/offers/offer-selection";
 import { durationText, moneyText } from "@/text/numbers";
@@ -15,7 +16,7 @@ export function MachineChain({ job }: { job: Pick<Job, "id" | "failover" | "erro
   const rentals = useQuery(jobRentalsQuery(job.id));
   const providerTitle = useProviderTitle();
   const machines = rentals.data?.items.toReversed() ?? [];
-  if (machines.length === 0) return null;
+  if (machines.length === 0) return <LoadFailure query={rentals} className="mt-3.5" />;
   return (
     <section aria-label="Machines of this job" className="mt-3.5 border-t border-line pt-3">
       <h3 className="text-sm font-[590]">Machines</h3>

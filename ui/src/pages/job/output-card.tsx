@@ -1,6 +1,7 @@
 /** The log of a job: live lines, older lines, search. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useFailure } from "@/api/client";
 import { isResting, logSearchQuery, readLogs } from "@/api/jobs";
 import type { Job } from "@/api/types";
 import { Card } from "@/components/card";
@@ -70,7 +71,7 @@ export function OutputCard({ job }: { job: Job }) {
   const lines = wanted === "" ? output.lines : matches.data?.lines;
   const pieces = useMemo(() => groupLines(lines ?? []), [lines]);
   const wrong = countWrong(pieces);
-  const error = wanted === "" ? output.error : matches.error;
+  const error = useFailure(wanted === "" ? output.error : matches.error);
   const waiting = wanted === "" ? !output.loaded : matches.isPending;
 
   return (

@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { useSyncExternalStore, type ReactNode } from "react";
 import { useOutput } from "./output-card";
+import { useFailure } from "@/api/client";
 import { isResting } from "@/api/jobs";
 import { sentenceOf } from "@/api/problem";
 import { number } from "@/api/summary";
@@ -59,6 +60,7 @@ const LINES = 5;
 
 function LatestLines({ job, className }: { job: Job; className?: string }) {
   const { lines, loaded, error } = useOutput(job.id, !isResting(job.status));
+  const failure = useFailure(error);
   const pieces = groupLines(lines.slice(-60)).slice(-LINES);
   return (
     <Card className={className}>
@@ -66,7 +68,7 @@ function LatestLines({ job, className }: { job: Job; className?: string }) {
         <TabLink tab="logs">All logs</TabLink>
       </CardHeader>
       <div className="min-h-29 rounded-control border border-line bg-rail px-3 py-2 font-mono text-xs leading-[1.65] text-code">
-        {pieces.length === 0 && <p className="text-dim">{error ? sentenceOf(error) : loaded ? "No output yet." : "Loading"}</p>}
+        {pieces.length === 0 && <p className="text-dim">{failure ? sentenceOf(failure) : loaded ? "No output yet." : "Loading"}</p>}
         {pieces.map((piece, index) => (
           // Lines have no name of their own.
           // oxlint-disable-next-line react/no-array-index-key

@@ -8,6 +8,7 @@ import type { Job } from "@/api/types";
 import { Button, CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Input } from "@/components/input";
+import { LoadFailure } from "@/components/loaded";
 import { toastFailure } from "@/components/toasts";
 import { dateText } from "@/pages/offers/offer-selection";
 import { bytesText, counted } from "@/text/numbers";
@@ -26,7 +27,7 @@ export function StoredArtifactsCard({ job }: { job: Pick<Job, "id" | "status"> }
   const [pending, setPending] = useState<Pending | null>(null);
   const [link, setLink] = useState<{ path: string; address: string } | null>(null);
   const items = stored.data?.items ?? [];
-  if (items.length === 0) return null;
+  if (items.length === 0) return <LoadFailure query={stored} />;
 
   async function create(next: Pending, path: string) {
     setPending(next);

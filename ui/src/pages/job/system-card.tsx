@@ -26,7 +26,10 @@ export function hostsOf({ processes }: Pick<RunSummary, "processes">): Record<st
 
 type TextRow = { key: string; cells: readonly string[] };
 
-const textColumns = (headers: readonly string[]): Column<TextRow>[] => headers.map((header, index) => ({ header, lead: index === 0, cell: ({ cells }) => (cells[index] === "–" ? null : cells[index]) }));
+const textColumns = (headers: readonly string[]): Column<TextRow>[] => headers.map((header, index) => ({ header, lead: index === 0, end: index > 0, cell: ({ cells }) => (cells[index] === "–" ? null : index === 0 ? cells[index] : unbroken(cells[index] ?? "")) }));
+
+/** "3.6 GB / 25.3 GB" breaks only at the slash. */
+const unbroken = (values: string) => values.replaceAll(/(?<!\/) (?!\/)/g, "\u00a0");
 
 const textRows = (rows: readonly (readonly string[])[]): TextRow[] => rows.map((cells) => ({ key: String(cells[0]), cells }));
 
@@ -46,8 +49,15 @@ export function SystemCard({ job }: { job: Job }) {
   }));
   return (
     <Card className="grid content-start gap-5">
-      {gpus.length > 0 && <DataTable label="GPUs now" columns={textColumns(GPU_COLUMNS)} rows={textRows(gpus)} rowKey={({ key }) => key} />}
-      {nodes.length > 0 && <DataTable label="Machines now" columns={textColumns(MACHINE_COLUMNS)} rows={textRows(machineRows(nodes))} rowKey={({ key }) => key} />}
+      {nodes.length > 0 && (
+        <div>
+          <CardHeader title="Latest values" />
+          <div className="grid gap-5">
+            {gpus.length > 0 && <DataTable label="GPUs now" columns={textColumns(GPU_COLUMNS)} rows={textRows(gpus)} rowKey={({ key }) => key} />}
+            <DataTable label="Machines now" columns={textColumns(MACHINE_COLUMNS)} rows={textRows(machineRows(nodes))} rowKey={({ key }) => key} />
+          </div>
+        </div>
+      )}
       {ranks.length > 0 && (
         <div>
           <CardHeader title="Ranks" note={leftOut > 0 ? `${counted(leftOut, "more rank")} in the run directory` : counted(ranks.length, "process", "processes")} />

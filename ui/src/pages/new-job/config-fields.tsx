@@ -56,7 +56,8 @@ export function OneField({ field, help, placeholder, fieldClassName, options = f
   const usual = useDefault(field);
   const values = useConfigValues();
   const described = { ...bound, help: help ?? field.help, fieldClassName, compact };
-  if (options) return <SelectField {...described} options={options.map(([value, text]) => [value, text] as const)} />;
+  // Some lists arrive after the form: without its value the browser would show the first entry.
+  if (options) return <SelectField {...described} value={String(valueAt(values, field.path) ?? "")} options={options.map(([value, text]) => [value, text] as const)} />;
   if (field.kind === "lines") return <TextareaField {...described} rows={3} help={<>{described.help} Enter one per line; \n is a line break.</>} fieldClassName={cn("sm:col-span-2", fieldClassName)} placeholder={placeholder} />;
   // A numeric keyboard cannot type a word.
   const inputMode = field.schema.word ? undefined : field.kind === "whole" ? "numeric" : field.kind === "decimal" ? "decimal" : undefined;

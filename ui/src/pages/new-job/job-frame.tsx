@@ -11,7 +11,7 @@ import { Button, CopyButton } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Dialog } from "@/components/dialog";
 import { Textarea } from "@/components/input";
-import { Loaded, SkeletonRows } from "@/components/loaded";
+import { Loaded, LoadFailure, SkeletonRows } from "@/components/loaded";
 import { FailureNotice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { Field, SelectField, TextField } from "@/forms/field";
@@ -159,7 +159,11 @@ function ProjectFields() {
   const options = [[NEW_PROJECT, "New project…"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
   return (
     <>
-      <SelectField label="Project" options={options} registration={register("project")} error={error("project")} />
+      <div className="grid min-w-0 content-start gap-2">
+        {/* The list arrives after the form: without its value the browser would show the first entry. */}
+        <SelectField label="Project" value={project} options={options} registration={register("project")} error={error("project")} />
+        <LoadFailure query={projects} />
+      </div>
       {project === NEW_PROJECT && (
         <TextField label="New project name" autoComplete="off" registration={register("projectName")} error={error("projectName")} />
       )}

@@ -96,7 +96,7 @@ function useProjectModel(project: Project | undefined, restored: string | undefi
     if (preset !== undefined) change({ "model.preset": preset });
     // Only when another project is chosen: later it is the person's choice.
     // oxlint-disable-next-line react/exhaustive-deps
-  }, [project?.id, preset]);
+  }, [project?.id]);
 }
 
 const needsArchitecture = (config: ConfigValues) => !ofFolder(config) && valueAt(config, "model.architecture") === "";

@@ -2,12 +2,15 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, configure, render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { FormProvider, useForm } from "react-hook-form";
 import { afterEach, describe, expect, it } from "vitest";
 import { queryClient } from "@/api/client";
 import type { PlanAnswer } from "@/api/types";
+import { machinesQuery } from "@/api/jobs";
+import { type JobFormValues, startingValues } from "@/forms/job-form";
 import { CHEAPEST_NEXT, failoverBody } from "@/pages/offers/failover-fields";
 import { serveFrom } from "@/test-server";
-import { RentAccordion, type RentalChoice, plannedNeeds } from "./where-card";
+import { plannedNeeds, RentAccordion, type RentalChoice, WhereCard } from "./where-card";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
@@ -70,6 +73,33 @@ afterEach(() => {
 it("knows from the plan how much memory and how much computing is needed, on any machine", () => {
   expect(plannedNeeds(answer)).toEqual({ memoryGb: 10.1, hours: null, operations: 6 * 1e9 * 4096 * 100 });
   expect(plannedNeeds(undefined)).toEqual({ memoryGb: null, hours: null });
+});
+
+function WhereForm() {
+  const form = useForm<JobFormValues>({ defaultValues: { ...startingValues("p1"), gpu: "A100" } });
+  return (
+    <QueryClientProvider client={queryClient}>
+      <FormProvider {...form}>
+        <WhereCard answer={undefined} onTake={() => {}} />
+      </FormProvider>
+    </QueryClientProvider>
+  );
+}
+
+const machinesWith = (gpu: string) => ({ items: [{ name: "vm", gpus: [gpu], gpu_memory_bytes: [], host_memory_bytes: GIB }] });
+const chosenGpu = () => screen.getByLabelText<HTMLSelectElement>("GPU type").selectedOptions[0]?.text;
+
+it("keeps the chosen GPU before the machines are known and while its machine is away", async () => {
+  let machines = machinesWith("A100");
+  serveFrom(() => ({ body: machines }));
+  render(<WhereForm />);
+  expect(chosenGpu()).toBe("A100");
+  await screen.findByText("vm");
+  expect(chosenGpu()).toBe("A100");
+  machines = machinesWith("T4");
+  await queryClient.refetchQueries({ queryKey: machinesQuery.queryKey });
+  await screen.findByRole("option", { name: "T4" });
+  expect(chosenGpu()).toBe("A100");
 });
 
 describe("the rental accordion", () => {

@@ -25,15 +25,16 @@ export function WhereCard(rent: WhereCardProps) {
   const gpus = [...new Set(items.flatMap((machine) => machine.gpus))];
   const options = [
     ["", gpus.length > 0 ? "Automatic" : "Automatic (CPU)"] as const,
-    ...gpus.map((name) => [name, name] as const),
+    // What was chosen stays in the list while its machine is away.
+    ...[...new Set([...gpus, gpu])].filter((name) => name !== "" && name !== OTHER_GPU).map((name) => [name, name] as const),
     [OTHER_GPU, "Other GPU…"] as const,
   ];
   const largest = Math.max(0, ...items.map((machine) => machine.host_memory_bytes));
   return (
     <Card>
       <CardHeader title="Where to run" note={machines.data && items.length === 0 ? "no worker is running, so the job will wait" : items.map((machine) => machine.name).join(", ")} />
-      <div className="mb-3.5 grid grid-cols-[4fr_3fr] items-start gap-3.5 sm:grid-cols-2">
-        <SelectField label="GPU type" options={options} registration={register("gpu")} error={error("gpu")} />
+      <div className="mb-3.5 grid grid-cols-[4fr_3fr] items-end gap-3.5 sm:grid-cols-2 sm:items-start">
+        <SelectField label="GPU type" value={gpu} options={options} registration={register("gpu")} error={error("gpu")} />
         {gpu === OTHER_GPU && (
           <TextField label="GPU name" placeholder="H200" autoComplete="off" registration={register("otherGpu")} error={error("otherGpu")} help="The job runs only on this GPU type. If no machine has it, the job is rejected." />
         )}

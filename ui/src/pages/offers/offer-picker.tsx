@@ -61,7 +61,7 @@ function OfferList({ group, result, selection, back, instead }: OfferListProps) 
     <>
       {selection.gone && (
         <Notice tone="attention" role="status" className="text-sm">
-          The offer you chose no longer meets the requirements of the job. Another offer is selected instead.
+          The offer you chose no longer meets the requirements of the job. {chosen === LOCAL ? "This machine" : "Another offer"} is selected instead.
         </Notice>
       )}
       {visible.map((offer) => (

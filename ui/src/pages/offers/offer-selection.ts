@@ -113,7 +113,7 @@ export function useOfferSelection(wanted: OffersRequest | null, { picked, prefer
   const machines = useQuery(machinesQuery);
   const available = request === null ? [] : (offers.data?.offers ?? []);
   const chosen = resolve(picked, preferred, available, connections);
-  const gone = picked !== null && picked !== LOCAL && chosen !== LOCAL && keyOf(chosen) !== picked;
+  const gone = picked !== null && picked !== LOCAL && !available.some((offer) => keyOf(offer) === picked);
   return {
     offers,
     hasRequest: request !== null,

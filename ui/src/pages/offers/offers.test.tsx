@@ -127,11 +127,11 @@ describe("the cards", () => {
     return <OfferPicker selection={useOfferSelection({ needs }, { picked, preferred: null }, pick)} memoryGb={12} back="/script" waiting="" />;
   };
 
-  function show(connected: string[]) {
+  function show(connected: string[], offered = () => [modal, a10, h100]) {
     const sent = serveFrom(({ path }) => {
       if (path === "/api/providers") return { body: { items: ["modal", "lambda", "skypilot"].map((name) => provider(name, connected.includes(name))), storage: { ready: false, reason: "Set BLOOM_BUCKET." } } };
       if (path === "/api/machines") return { body: { items: [] } };
-      return { body: { need: {}, offers: [modal, a10, h100], excluded: [], archetype: null, usual: null } };
+      return { body: { need: {}, offers: offered(), excluded: [], archetype: null, usual: null } };
     });
     const root = createRootRoute();
     const routes = ["/", "/providers"].map((path) => createRoute({ getParentRoute: () => root, path, component: path === "/" ? Picker : () => null }));
@@ -159,6 +159,15 @@ describe("the cards", () => {
     await userEvent.click(screen.getByRole("button", { name: "Show all 3 offers" }));
     await userEvent.click(screen.getByRole("radio", { name: /Lambda · H100/ }));
     expect(screen.getByRole<HTMLInputElement>("radio", { name: /Lambda · H100/ }).checked).toBe(true);
+  });
+
+  it("say what is selected instead of an offer that is gone", async () => {
+    let offered = [modal, a10];
+    show([], () => offered);
+    await userEvent.click(await screen.findByRole("radio", { name: /Lambda · A10/ }));
+    offered = [modal];
+    await queryClient.refetchQueries({ queryKey: ["offers"] });
+    expect(await screen.findByText(/The offer you chose no longer meets .* This machine is selected instead\./)).toBeDefined();
   });
 
   it("lead to the page where a service is connected, and say where to come back to", async () => {

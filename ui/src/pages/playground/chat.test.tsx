@@ -103,13 +103,22 @@ it("sends with Enter, not with Shift and Enter, and shows what both write as the
   expect(answer("Base").getAttribute("aria-busy")).toBe("true");
 });
 
+it("only continues texts with a model that cannot chat", async () => {
+  session = { ...ready, chat_template: false };
+  const user = await talk();
+  await user.type(await screen.findByRole("textbox", { name: "Text to continue" }), "ROMEO:{Enter}");
+  await waitFor(() => expect(requests).toHaveLength(2));
+  expect(of("tuned").body).toMatchObject({ prompt: "ROMEO:" });
+  expect(screen.getByRole<HTMLButtonElement>("tab", { name: "Chat" }).disabled).toBe(true);
+});
+
 it("shows an answer of empty lines as an empty answer, not as an empty page", async () => {
   const user = await talk();
   await user.type(box(), "Hello{Enter}");
   await waitFor(() => expect(requests).toHaveLength(2));
   act(() => (of("base").say("\n".repeat(400)), of("base").end()));
   act(() => (of("tuned").say("One." + "\n".repeat(400) + "Two."), of("tuned").end()));
-  await waitFor(() => expect(answer("Base").textContent).toContain("empty answer"));
+  await waitFor(() => expect(answer("Base").querySelector("p")?.textContent).toBe("The model returned an empty answer."));
   expect(answer("Tuned").textContent).toContain("One.\n\nTwo.");
 });
 

@@ -80,8 +80,10 @@ export function Chat({ source, storageKey, names, draft, onDraft }: ChatProps) {
   // Two answers fit beside each other: a second checkpoint takes the place of the base model.
   const compares = source.other_checkpoint_id !== undefined;
   const models = settings.sideBySide && !compares ? available.filter((model) => model !== "other") : available.filter((model) => model !== "base" && (compares || model !== "other"));
-  const conversation = useConversation(storageKey, { sessionId: session?.job.id ?? null, models, sampling: settings.sampling });
-  const mode: Mode = settings.mode;
+  const conversation = useConversation(storageKey, { sessionId: session?.job.id ?? null, contextLength: session?.context_length ?? null, models, sampling: settings.sampling });
+  // The server refuses a conversation with a model that knows no form of conversations.
+  const canChat = session?.chat_template !== false;
+  const mode: Mode = canChat ? settings.mode : "complete";
   const sound = Object.keys(mistakesIn(settings.sampling)).length === 0;
   const set = (change: Partial<PlaygroundSettings>) => setSettings((kept) => ({ ...kept, ...change }));
 
@@ -91,7 +93,9 @@ export function Chat({ source, storageKey, names, draft, onDraft }: ChatProps) {
         <Tabs value={mode} onValueChange={(next) => set({ mode: next as Mode })} className="flex h-full flex-col gap-3">
           <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
             <TabList aria-label="Mode">
-              <Tab value="chat">Chat</Tab>
+              <Tab value="chat" disabled={!canChat}>
+                Chat
+              </Tab>
               <Tab value="complete">Completion</Tab>
             </TabList>
             {available.includes("base") && !compares && <SideBySide checked={settings.sideBySide} onChange={(sideBySide) => set({ sideBySide })} />}
@@ -102,7 +106,7 @@ export function Chat({ source, storageKey, names, draft, onDraft }: ChatProps) {
           </div>
           <TabPanel value={mode} tabIndex={-1} className="mt-0 flex min-h-0 flex-1 flex-col gap-3">
             <SessionStrip state={state} onOpen={open} />
-            {session?.chat_template === false && mode === "chat" && <p className="text-xs text-dim">This model has no chat template, so your message is sent as plain text. Use “Completion” for better results.</p>}
+            {!canChat && <p className="text-xs text-dim">This model has no chat template and was not trained on conversations, so it only continues texts.</p>}
             {conversation.turns.length === 0 ? (
               <div className="grid flex-1 place-items-center">
                 <EmptyState icon={MessageSquareText} title={mode === "chat" ? "Send a message to the model." : "Enter the beginning of a text. The model continues the text."}>

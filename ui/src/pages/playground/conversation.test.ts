@@ -64,8 +64,9 @@ describe("what a tab keeps", () => {
 
 describe("sampling", () => {
   it("is sent as numbers, and says only what was set", () => {
-    expect(sampledBy(STARTING, "tuned")).toEqual({ model: "tuned", temperature: 0.7, top_p: 1, max_tokens: 256 });
-    expect(sampledBy({ ...STARTING, temperature: "", stop: "###\n\nEnd", seed: "7" }, "base")).toMatchObject({ temperature: 0.7, stop: ["###", "End"], seed: 7 });
+    expect(sampledBy(STARTING, "tuned", 64)).toMatchObject({ max_tokens: 64 });
+    expect(sampledBy(STARTING, "tuned", null)).toEqual({ model: "tuned", temperature: 0.7, top_p: 1, max_tokens: 256 });
+    expect(sampledBy({ ...STARTING, temperature: "", stop: "###\n\nEnd", seed: "7" }, "base", 512)).toMatchObject({ temperature: 0.7, stop: ["###", "End"], seed: 7 });
   });
 
   it("names what cannot be sent", () => {

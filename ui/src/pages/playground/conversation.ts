@@ -84,10 +84,10 @@ export function loadTurns(key: string): Turn[] {
   }
 }
 
-type Setting = { sessionId: string | null; models: readonly string[]; sampling: SamplingTexts };
+type Setting = { sessionId: string | null; contextLength: number | null; models: readonly string[]; sampling: SamplingTexts };
 
 /** Chats with one or more loaded models, and keeps the turns for as long as the tab lives. */
-export function useConversation(key: string, { sessionId, models, sampling }: Setting) {
+export function useConversation(key: string, { sessionId, contextLength, models, sampling }: Setting) {
   const [turns, change] = useReducer(changed, key, loadTurns as (key: string) => readonly Turn[]);
   const request = useRef<AbortController | null>(null);
   const writing = isWriting(turns);
@@ -106,7 +106,7 @@ export function useConversation(key: string, { sessionId, models, sampling }: Se
     let first = 0;
     let cut = false;
     try {
-      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), { seed, ...sampledBy(sampling, model) }, signal)) {
+      for await (const piece of askModel(sessionId, questionFor(all, index, model, sampling.system), { seed, ...sampledBy(sampling, model, contextLength) }, signal)) {
         if (piece.text !== "") {
           text += piece.text;
           tokens += 1;

@@ -6,12 +6,12 @@ import { useMemo, useState } from "react";
 import { checkpointsQuery, jobQuery, jobsQuery } from "@/api/jobs";
 import { modelsQuery } from "@/api/models";
 import type { Source } from "@/api/playground";
-import { ApiProblem } from "@/api/problem";
+import { isGone } from "@/api/problem";
 import type { Checkpoint, Job } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { GroupedSelect, Select } from "@/components/input";
-import { EmptyState, Loaded, Skeleton } from "@/components/loaded";
+import { EmptyState, Loaded, LoadFailure, Skeleton } from "@/components/loaded";
 import { Field } from "@/forms/field";
 import type { PlaygroundSearch } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
@@ -47,7 +47,7 @@ function Chosen({ search: { job: jobId, checkpoint, other, model }, draft, onDra
   }, [jobId, checkpoint, other, model]);
   const checkpoints = useQuery({ ...checkpointsQuery(jobId ?? ""), enabled: jobId !== undefined && other !== undefined }).data?.items;
   if (source === null) return <NothingChosen />;
-  if (job.error instanceof ApiProblem && job.error.status === 404) return <NothingChosen gone />;
+  if (isGone(job.error)) return <NothingChosen gone />;
   const key = [jobId ?? model, checkpoint, other && `and ${other}`].filter(Boolean).join(" ");
   const nameOf = (id: string | undefined) => {
     const step = checkpoints?.find((one) => one.id === id)?.step;
@@ -119,6 +119,7 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
   return (
     <div className="grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
       <Field label="Run or model">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
+      <LoadFailure query={jobs.data === undefined ? jobs : models} className="sm:order-last sm:col-span-full" />
       {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen} onChoose={onChoose} />}
     </div>
   );

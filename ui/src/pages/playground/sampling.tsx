@@ -28,8 +28,8 @@ export function mistakesIn(texts: SamplingTexts): Partial<Record<Numeric, string
   );
 }
 
-/** What is left empty gets its starting value; no seed means another answer every time. */
-export function sampledBy(texts: SamplingTexts, model: string): Sampled {
+/** What is left empty gets its starting value; no seed means another answer every time. An answer is never longer than the context. */
+export function sampledBy(texts: SamplingTexts, model: string, contextLength: number | null): Sampled {
   const value = (name: Numeric) => parseNumber(texts[name]) ?? parseNumber(STARTING[name]);
   const stop = texts.stop.split("\n").filter((line) => line !== "");
   const seed = value("seed");
@@ -37,7 +37,7 @@ export function sampledBy(texts: SamplingTexts, model: string): Sampled {
     model,
     temperature: value("temperature") ?? 0,
     top_p: value("topP") ?? 1,
-    max_tokens: value("maxTokens") ?? 1,
+    max_tokens: Math.min(value("maxTokens") ?? 1, contextLength ?? Infinity),
     ...(stop.length > 0 ? { stop: stop.slice(0, 4) } : {}),
     ...(seed === null ? {} : { seed }),
   };

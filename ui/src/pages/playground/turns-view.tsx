@@ -83,7 +83,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
   const writing = answer.state === "writing";
   const speed = tokensPerSecond(answer);
   // A base model may answer with hundreds of empty lines.
-  const shown = answer.text.replaceAll(/\n\s*\n(\s*\n)+/g, "\n\n");
+  const shown = answer.text.trim() === "" ? "" : answer.text.replaceAll(/\n\s*\n(\s*\n)+/g, "\n\n");
   return (
     <section aria-label={`Answer of ${name}`} aria-busy={writing} className={cn("flex min-w-0 flex-col rounded-card border px-3.5 py-2.5", tuned ? "border-violet-soft/25 bg-violet/7" : "border-line bg-white/3")}>
       <div className="mb-1 flex items-center gap-2 text-xs">
@@ -94,7 +94,7 @@ function AnswerView({ name, tuned, answer, before }: AnswerViewProps) {
         {before && <span className="text-dim">{before}</span>}
         <span className={before ? "text-violet-soft" : undefined}>{shown}</span>
         {writing && <span aria-hidden className="ml-0.5 inline-block h-4 w-1.75 translate-y-0.5 animate-pulse rounded-[2px] bg-violet-soft" />}
-        {!writing && shown.trim() === "" && answer.problem === null && <span className="text-dim">{answer.state === "stopped" ? "Stopped before the first token." : "The model returned an empty answer."}</span>}
+        {!writing && shown === "" && answer.problem === null && <span className="block text-dim">{answer.state === "stopped" ? "Stopped before the first token." : "The model returned an empty answer."}</span>}
       </p>
       {answer.problem && (
         <p role="alert" className="mt-1 text-sm wrap-anywhere text-danger-soft">

@@ -4,7 +4,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Activity, FolderX, Trash2 } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { jobsQuery } from "@/api/jobs";
-import { ApiProblem } from "@/api/problem";
+import { isGone } from "@/api/problem";
 import { deleteProject, projectQuery } from "@/api/projects";
 import type { Project } from "@/api/types";
 import { Button } from "@/components/button";
@@ -32,7 +32,7 @@ export function ProjectPage() {
   const project = useQuery(projectQuery(projectId));
   usePageTitle(project.data?.name ?? "Project");
 
-  if (project.error instanceof ApiProblem && project.error.status === 404) {
+  if (isGone(project.error)) {
     return (
       <ItemNotFound icon={FolderX} title="There is no project at this address." link={<Link to="/projects">Show all projects</Link>}>
         The project was deleted, or it belongs to another user.

@@ -52,7 +52,7 @@ export function FilterField({ text, onChange, found, problem, columns }: FilterF
             className="absolute inset-0 w-full bg-transparent p-0 font-mono text-sm text-transparent caret-white outline-none placeholder:text-faint max-sm:text-sm [&::-webkit-calendar-picker-indicator]:hidden!"
           />
         </div>
-        {found && !problem && <span className="shrink-0 text-xs whitespace-nowrap text-success-soft max-sm:hidden">{found}</span>}
+        {found && !problem && <span className="mr-2 shrink-0 text-xs whitespace-nowrap text-success-soft max-sm:hidden">{found}</span>}
         {draft !== "" && (
           <button type="button" aria-label="Clear the filter" className="grid size-7.5 shrink-0 place-items-center rounded-md text-dim hover:text-text" onClick={() => (setDraft(""), send(""))}>
             <X aria-hidden className="size-4" />

@@ -10,6 +10,7 @@ import { axesOf, ParallelChart, type ParallelRun, parallelText } from "@/charts/
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
+import { Loaded, Skeleton } from "@/components/loaded";
 import { counted } from "@/text/numbers";
 import { isSeed, kindOf, titleOf } from "./run-words";
 
@@ -31,11 +32,11 @@ export function ParallelPanel({ rows, configs, metrics, query }: ParallelPanelPr
   const [asTable, setAsTable] = useState(false);
   const navigate = useNavigate();
   const ids = rows.flatMap((row) => row.run_ids);
-  const differences = useQuery(runComparisonQuery(ids.slice(0, 50))).data?.differences;
+  const comparison = useQuery(runComparisonQuery(ids.slice(0, 50)));
   const metricSet = useMemo(() => new Set(metrics), [metrics]);
   const named = (name: string) => ({ name, title: titleOf(name, kindOf(name, metricSet)) });
 
-  const differing = (differences ?? []).map(({ path }) => path).filter((path) => !isSeed(path));
+  const differing = (comparison.data?.differences ?? []).map(({ path }) => path).filter((path) => !isSeed(path));
   const axes = (wanted ?? differing.slice(0, FIRST_AXES)).slice(0, MOST_AXES);
   const measured = metrics.flatMap((name) => [`${name}.min`, name, `${name}.max`]);
   const colour = coloured ?? FIRST_COLOURS.find((name) => measured.includes(name)) ?? measured[0] ?? "time";
@@ -55,7 +56,7 @@ export function ParallelPanel({ rows, configs, metrics, query }: ParallelPanelPr
     <Card role="region" aria-label="Parallel coordinates">
       <div className="flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
         <h2 className="text-[13px] font-[590]">
-          Parallel coordinates <span className="font-[450] text-dim">{inside.length === runs.length ? counted(runs.length, "run") : `${inside.length} of ${counted(runs.length, "run")} in range`}</span>
+          Parallel coordinates <span className="font-[450] text-dim">{found.data && (inside.length === runs.length ? counted(runs.length, "run") : `${inside.length} of ${counted(runs.length, "run")} in range`)}</span>
         </h2>
         <div className="flex flex-wrap items-center gap-1.5">
           <Select aria-label="Runs to draw" options={[["chosen", "Selected runs"], ["all", "All runs of the list"]] as const} value={all ? "all" : "chosen"} onChange={(event) => setAll(event.target.value === "all")} className="w-auto" />
@@ -86,8 +87,18 @@ export function ParallelPanel({ rows, configs, metrics, query }: ParallelPanelPr
           </li>
         )}
       </ul>
-      {runs.length > 0 && axes.length === 0 && <p className="py-6 text-center text-dim">These runs have the same config. Add an axis to draw one anyway.</p>}
-      {runs.length > 0 && axes.length > 0 && (asTable ? <ParallelTable runs={inside} columns={columns} /> : <ParallelChart runs={runs} columns={drawn} colour={named(colour)} ranges={ranges} onRanges={setRanges} onOpen={open} />)}
+      {/* The first axes are the settings that differ; axes that somebody chose need no comparison. */}
+      <Loaded<unknown> query={wanted === null && comparison.data === undefined ? comparison : found} skeleton={<Skeleton className="h-75" />}>
+        {() =>
+          axes.length === 0 ? (
+            <p className="py-6 text-center text-dim">These runs have the same config. Add an axis to draw one anyway.</p>
+          ) : asTable ? (
+            <ParallelTable runs={inside} columns={columns} />
+          ) : (
+            <ParallelChart runs={runs} columns={drawn} colour={named(colour)} ranges={ranges} onRanges={setRanges} onOpen={open} />
+          )
+        }
+      </Loaded>
     </Card>
   );
 }

@@ -9,6 +9,7 @@ import { colabNotebook, type Evidence, type NewScriptJob, quoteScript, type Requ
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Input, Select } from "@/components/input";
+import { LoadFailure } from "@/components/loaded";
 import { FailureNotice } from "@/components/notice";
 import { toast, useAction } from "@/components/toasts";
 import { Field } from "@/forms/field";
@@ -179,7 +180,10 @@ function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) 
       <div className="grid gap-3.5 sm:grid-cols-2">
         {text("arguments", { label: "Arguments", placeholder: "--batch_size=12 --max_iters=2000", help: "Command-line arguments for the script.", wide: true })}
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
-        <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
+        <div className="grid content-start gap-2">
+          <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
+          <LoadFailure query={projects} />
+        </div>
         {text("budget", { label: "Budget, in US dollars", placeholder: limits ? (limits.budget?.toFixed(2) ?? "free") : "for rented machines only", numeric: true, help: "If empty, twice the estimate. At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
         {text("maxHours", { label: "Time limit, in hours", placeholder: limits ? String(limits.max_hours) : "for rented machines only", numeric: true, help: "If empty, twice the estimate. After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
         {text("packages", { label: "Packages", placeholder: packages.join(", ") || "none", help: "Packages that pip installs on a rented instance. If empty, the detected packages are installed." })}

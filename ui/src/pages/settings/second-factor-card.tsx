@@ -25,7 +25,7 @@ export function SecondFactorCard() {
     <Card className="lg:col-span-2">
       <CardHeader title="Second factor" note={factors.data && <Badge tone={enabled ? "good" : "neutral"}>{enabled ? "on" : "off"}</Badge>} />
       <p className="mb-3.5 text-dim">
-        After your password, signing in asks for a code of an authenticator app or for a passkey.
+        With a second factor, signing in asks for your password, and for a passkey or a code from an authenticator app.
       </p>
       <Loaded query={factors} skeleton={<SkeletonRows rows={2} />}>
         {(known) => <AppState factors={known} />}

@@ -3,7 +3,7 @@ import { Link2Off } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { progressOf } from "@/api/summary";
 import { isResting, sharedCurvesQuery, sharedJobQuery } from "@/api/jobs";
-import { ApiProblem } from "@/api/problem";
+import { isGone } from "@/api/problem";
 import type { Job } from "@/api/types";
 import { CurveStore } from "@/charts/curve-store";
 import { chartMarks } from "@/charts/plot-data";
@@ -27,7 +27,7 @@ export function SharedPage() {
 function Shared({ token }: { token: string }) {
   const job = useQuery(sharedJobQuery(token));
   usePageTitle(job.data?.name ?? "Shared run");
-  if (job.error instanceof ApiProblem && job.error.status === 404) return <LinkMissing />;
+  if (isGone(job.error)) return <LinkMissing />;
   return (
     <div className="mx-auto max-w-[1320px] px-4 pt-5 pb-10 sm:px-7">
       <header className="mb-5">
@@ -66,10 +66,16 @@ function SharedJob({ token, job }: { token: string; job: Job }) {
       />
       <ProgressBar value={progressOf({ status: job.status, ...job.summary })} label="Training progress" className="mb-3.5" />
       <JobStats job={job} />
-      <Suspense fallback={<Skeleton className="mt-3.5 h-80 rounded-card" />}>
-        <JobCharts store={store} marks={marks} waiting="Waiting for the first step." aside={<MemoryCard job={job} store={store} />} />
-      </Suspense>
-      <div className="mt-6">
+      <div className="mt-3.5 mb-6">
+        <Loaded query={curves} skeleton={<Skeleton className="h-80 rounded-card" />}>
+          {() => (
+            <Suspense fallback={<Skeleton className="h-80 rounded-card" />}>
+              <JobCharts store={store} marks={marks} waiting={live ? "Waiting for the first step." : "The job ended before its first step."} aside={<MemoryCard job={job} store={store} />} />
+            </Suspense>
+          )}
+        </Loaded>
+      </div>
+      <div>
         {job.config && <ConfigCard config={job.config} />}
       </div>
     </>

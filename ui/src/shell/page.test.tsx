@@ -5,7 +5,7 @@ import { afterEach, expect, it, vi } from "vitest";
 import { queryClient } from "@/api/client";
 import { hubTokenQuery } from "@/api/models";
 import { serveFrom } from "@/test-server";
-import { UnreachableNotice } from "./unreachable-notice";
+import { UnreachableNotice } from "./page";
 
 // Waiting ends with what is waited for; this only bounds it on a busy machine.
 configure({ asyncUtilTimeout: 10_000 });
