@@ -1,7 +1,6 @@
 """Commands that take a run say whether the folder is missing or is something else."""
 
 import os
-import shutil
 import subprocess
 import sys
 from io import StringIO
@@ -15,6 +14,7 @@ from gpubloom.cli.app import app
 from gpubloom.cli.run_view import RunView, _bar, status_line
 from gpubloom.traincard import Reporter
 from tests.errors import printed
+from tests.rights import without_rights_of_root
 
 COMMANDS = [
     ("runs", "card"),
@@ -52,13 +52,7 @@ def test_a_run_that_may_not_be_read_is_not_shown_as_empty(tmp_path: Path) -> Non
     Reporter(tmp_path / "run", announce=False).close()
     (tmp_path / "run" / "traincard").chmod(0)
     command = [sys.executable, "-m", "gpubloom.cli", "runs", "watch", str(tmp_path / "run"), "--once"]
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            pytest.skip("root reads everything, and setpriv is not installed")
-        # Root without the right to read everything.
-        without = "-dac_override,-dac_read_search"
-        command = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([*without_rights_of_root(), *command], capture_output=True, text=True, check=False)
     (tmp_path / "run" / "traincard").chmod(0o700)
     assert (done.returncode, printed(done.stderr)) == (2, ["permission_denied"])
 
