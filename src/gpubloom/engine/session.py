@@ -29,6 +29,7 @@ from gpubloom.errors import InputError, code_of, error_line, shell_word
 from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 from gpubloom.traincard.lines import PrintingReporter
+from gpubloom.traincard.reader import load_latest
 
 # A node that was cut off from its cluster notices within a minute, and takes its processes with it.
 _LEFTOVER_SECONDS = 120.0
@@ -175,6 +176,8 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
     if "WORLD_SIZE" in os.environ:
         # A contradiction between both is said before anybody waits for others.
         shared_out(config, rank_env.size)
+    if resuming and (run_dir / "model").exists():
+        _end_completed(run_dir, rank_env)
     if rank_env.leads:
         _must_be_allowed(run_dir, config, resuming=resuming)
         if "WORLD_SIZE" not in os.environ:
@@ -200,7 +203,6 @@ def _launch(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, r
     return Launcher(
         members,
         newest,
-        (run_dir / "model").exists,
         {**os.environ, "BLOOM_LAYOUT_REASON": layout.reason or ""},
     ).launch()
 
@@ -253,15 +255,31 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     return into.resolve()
 
 
+def _end_completed(run_dir: Path, rank_env: RankEnv) -> NoReturn:
+    """Nothing is left to train: the model is complete, but perhaps nobody could say so any more."""
+    if rank_env.leads and (load_latest(run_dir) or {}).get("status") != "completed":
+        lock = _lock(run_dir, waits=rank_env.restarts > 0)
+        with PrintingReporter(run_dir, lock=lock) as reporter:
+            reporter.log("The earlier process ended after it had written the model: the run is completed.")
+            reporter.finish("completed")
+    elif rank_env.leads and rank_env.restarts == 0:
+        raise _already_complete(run_dir)
+    sys.exit(0)
+
+
+def _already_complete(run_dir: Path) -> InputError:
+    return InputError(
+        "run_completed",
+        f"The run in {run_dir} is already complete. To train its model further, start a new run with "
+        f"--set model.path={shell_word(run_dir / 'model')}",
+    )
+
+
 def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> None:
-    if (run_dir / "model").exists():
-        raise InputError(
-            "run_completed",
-            f"The run in {run_dir} is already complete. To train its model further, start a new run with "
-            f"--set model.path={shell_word(run_dir / 'model')}",
-        )
     if resuming:
         return
+    if (run_dir / "model").exists():
+        raise _already_complete(run_dir)
     checkpoints = checkpoint_folder(config, run_dir)
     for taken in (RunFiles(run_dir).attempts, checkpoints):
         if taken.exists():
