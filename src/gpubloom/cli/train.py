@@ -216,6 +216,8 @@ def start(
     hardware = measured_hardware(default_home())
     expected = plan_on(hardware, config, tokens_per_epoch=epoch_data(config))
     must_have_torch()
+    # The libraries that save models take names as UTF-8. ValueError: this is none.
+    str((wanted_dir or Path()).absolute()).encode()
     try:
         run_dir = _new_folder(wanted_dir, config)
     except OSError as problem:

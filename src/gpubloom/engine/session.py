@@ -25,7 +25,7 @@ from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
 from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
 from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
-from gpubloom.errors import InputError, code_of, error_line, shell_word
+from gpubloom.errors import InputError, code_of, error_line, not_text, shell_word
 from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 from gpubloom.traincard.lines import PrintingReporter
@@ -170,6 +170,8 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
     options = _parse(arguments)
     config = TrainConfig.read(home / "config.json")
     run_dir = _run_directory(home, options.into, config)
+    # ValueError: the libraries that save models cannot use this name.
+    str(run_dir).encode()
     rank_env = RankEnv.read(os.environ)
     resuming = options.resume or rank_env.restarts > 0
     lock, layout = None, ProcessLayout()
@@ -296,6 +298,8 @@ def _give_up(sentence: str) -> NoReturn:
 
 
 def _refuse(problem: Exception) -> NoReturn:
+    if isinstance(problem, UnicodeEncodeError):
+        problem = not_text()
     line = error_line(code_of(problem), str(problem))
     write_exit_message(line, os.environ)
     sys.stderr.write(f"{line}\n")

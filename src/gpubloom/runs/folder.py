@@ -108,7 +108,7 @@ class RunFolder:
         known = self._known.get(path)
         if known is not None and known[0] == state:
             return known[1]
-        kept = self._cache / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+        kept = self._cache / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
         content = read_json_object(kept) if kept.exists() else None
         if content is None or content.get("state") != state:
             content = {"state": state, "summary": read_summary(path)}
