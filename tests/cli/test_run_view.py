@@ -71,6 +71,17 @@ def test_a_narrow_terminal_shows_the_status_in_place_of_a_bar(
     assert ("━" in shown.getvalue()) == has_bar
 
 
+def test_a_run_that_is_resumed_shows_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        reporter.progress(step=277, total_steps=5_180)
+        reporter.finish("failed", "no memory")
+    view = RunView(tmp_path)
+    view.expect_new_attempt()
+    shown = StringIO()
+    Console(width=80, file=shown).print(_bar(view, 80))
+    assert shown.getvalue().strip() == "starting"
+
+
 def test_a_few_steps_of_large_data_are_not_epoch_0(tmp_path: Path) -> None:
     with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
         reporter.progress(step=2, total_steps=3, epoch=0.00213, epochs=0.0032)

@@ -251,6 +251,11 @@ def _follow_in_terminal(view: RunView, is_alive: Callable[[], bool], console: Co
 
 
 def _bar(view: RunView, width: int) -> Table:
+    if not view.has_begun:
+        # What the run shows is from before this attempt.
+        grid = Table.grid()
+        grid.add_row(Text(view.status))
+        return grid
     state = view.state
     grid = Table.grid(padding=(0, 1))
     status = Text(status_line(view))
