@@ -345,6 +345,17 @@ def image_folder(folder: Path) -> None:
     (folder / "images" / "a.png").write_bytes(b"\x89PNG\0\0")
 
 
+def run_directory(folder: Path) -> None:
+    Reporter(folder / "my run", announce=False).close()
+    (folder / "my run" / "train.py").touch()
+
+
+def model_folder(folder: Path) -> None:
+    (folder / "model").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / "model" / name).write_text("{}")
+
+
 def something_in_run(folder: Path) -> None:
     (folder / "text.txt").write_text(TEXT)
     (folder / "run").mkdir()
@@ -362,6 +373,8 @@ def something_in_run(folder: Path) -> None:
         (write("latin.txt", b"\xe4" * 999), ["--train-path", "latin.txt"], "not_utf8", "latin.txt"),
         (write("short.txt", b"short"), ["--train-path", "short.txt"], "data_too_short", "6 tokens"),
         (image_folder, ["--train-path", "images"], "data_without_text", "images"),
+        (run_directory, ["my run"], "data_without_text", "bloom train --resume '"),
+        (model_folder, ["model"], "data_without_text", "bloom finetune "),
         (nothing, ["--learning-speed", "1"], "usage", "--learning-speed"),
         (nothing, ["--set", "lerning_rate=1"], "extra_forbidden", "learning_rate"),
         (nothing, ["--set", "model.hidden_size=9999999"], "less_than_equal", "65,536 (MAX_HIDDEN_SIZE)"),

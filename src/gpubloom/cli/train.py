@@ -213,6 +213,7 @@ def start(
         folder=Path.cwd(),
         defaults=defaults or {},
     )
+    _must_be_text(config)
     hardware = measured_hardware(default_home())
     expected = plan_on(hardware, config, tokens_per_epoch=epoch_data(config))
     must_have_torch()
@@ -434,6 +435,21 @@ def _remove_unused(run_dir: Path) -> None:
 
     if (load_latest(run_dir) or {}).get("step") is None:
         shutil.rmtree(run_dir)
+
+
+def _must_be_text(config: "TrainConfig") -> None:
+    """InputError for a folder whose files are text and that nobody means to train on."""
+    if config.data.kind != "text" or config.data.train_path is None:
+        return
+    folder = Path(config.data.train_path)
+    typed = shell_word(folder)
+    if (folder / "train.py").is_file() and (folder / "traincard").is_dir():
+        what = f"a run directory. To continue the run: bloom train --resume {typed}"
+    elif (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        what = f"a model folder. To fine-tune the model on examples: bloom finetune {typed} DATA"
+    else:
+        return
+    raise InputError("data_without_text", f"{folder} is no training text but {what}")
 
 
 def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
