@@ -160,6 +160,12 @@ def test_a_narrow_terminal_keeps_the_names_and_leaves_out_columns(folder: Path) 
     assert rows[2].startswith("Not shown, for lack of room: eval/loss.max, eval/loss.mean, cost.")
 
 
+def test_a_list_without_runs_has_no_columns(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert _bloom(str(tmp_path / "empty")) == (0, "No runs.\n")
+    assert _bloom(str(folder), "--filter", "lr > 9") == (0, "No runs match the filter (0 of 3).\n")
+
+
 def test_a_pipe_gets_every_column(folder: Path) -> None:
     listed = CliRunner().invoke(app, ["runs", "list", str(folder), *_WIDE], env={"COLUMNS": ""})
     assert listed.output.split()[:8] == ["run", "status", *_WIDE[1].split(",")]

@@ -177,6 +177,11 @@ def _mixed(text: str) -> dict[str, Any]:
 def folder_of(named: str, console: "Console") -> Path:
     """The model folder of a name: a model folder, the model of a run, or a download from Hugging Face."""
     folder = Path(named).expanduser()
+    if folder.is_file():
+        raise InputError(
+            "not_a_model_folder",
+            f"{folder} is a file, not a model folder. Name the model before the dataset.",
+        )
     if not folder.is_dir():
         from gpubloom.hub.fetching import default_home, local_model
 

@@ -269,7 +269,8 @@ def _bar(view: RunView, width: int) -> Table:
         grid.add_row(status)
     rows = Table.grid()
     rows.add_row(grid)
-    rows.add_row(Text(numbers_line(view), style="bold"))
+    if numbers := numbers_line(view):
+        rows.add_row(Text(numbers, style="bold"))
     for problem in (*([view.rows_used] if view.rows_used else []), *view.new_findings):
         rows.add_row(Text(problem, style="yellow"))
     return rows

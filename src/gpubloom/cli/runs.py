@@ -118,6 +118,9 @@ def _of_server(view: "View", limit: int) -> dict[str, Any]:
 def _print(answer: dict[str, Any]) -> None:
     from gpubloom.cli.tables import fitting_columns, print_table
 
+    if answer["rows"] == 0:
+        echo(f"No runs match the filter (0 of {answer['total']:,})." if answer["total"] else "No runs.")
+        return
     names = ["run", "status", *answer["columns"]]
     sections = [[_cells(row, answer["columns"]) for row in section["rows"]] for section in answer["sections"]]
     # A pipe gets every column; a terminal gets those that fit beside the name.
