@@ -114,6 +114,15 @@ def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
     done = CliRunner().invoke(gathered.app, ["models", "export", "model", "--to", "new", "--form", "zip"])
     assert "'zip' is not one of" in done.stderr
     assert "Value error" not in done.stderr
+    for words in (
+        ["train", "--epochs", "two"],
+        ["train", "--learning-rate", "x"],
+        ["train", "--set", "epochs=x"],
+    ):
+        done = CliRunner().invoke(gathered.app, words)
+        assert done.exit_code == 2
+        assert "Input should" not in done.stderr
+        assert "input should" not in done.stderr
 
 
 def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -> None:

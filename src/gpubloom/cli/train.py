@@ -455,10 +455,8 @@ def _must_be_text(config: "TrainConfig") -> None:
 def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
     if wanted_dir is not None:
         if wanted_dir.exists() and (not wanted_dir.is_dir() or any(wanted_dir.iterdir())):
-            raise InputError(
-                "folder_not_empty",
-                f"{wanted_dir} is not empty: continue a run with --resume, or choose another --run-dir.",
-            )
+            what = "not empty: continue a run with --resume, or" if wanted_dir.is_dir() else "a file:"
+            raise InputError("folder_not_empty", f"{wanted_dir} is {what} choose another --run-dir.")
         wanted_dir.mkdir(parents=True, exist_ok=True)
         return wanted_dir
     stamp = time.strftime("%Y%m%d-%H%M%S")
