@@ -545,6 +545,23 @@ def test_a_new_run_that_is_stopped_while_it_loads_leaves_no_run_directory(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_new_run_that_is_stopped_while_it_fetches_its_data_is_kept(tmp_path: Path) -> None:
+    settings = ["backend=unsloth", "method=lora", f"model.path={unsloth_model(tmp_path)}", "device=cpu"]
+    process = start(
+        *("train", "https://data.invalid/text.txt", "--run-dir", "run"),
+        *(part for each in settings for part in ("--set", each)),
+        folder=tmp_path,
+        **slow_to_load(tmp_path),
+    )
+    wait_until((tmp_path / "loading").exists)
+    (tmp_path / "run" / ".data").mkdir()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert output.splitlines()[-1] == "Continue with: bloom train --resume run"
+    assert (tmp_path / "run" / "train.py").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_new_run_that_is_stopped_before_its_process_starts_leaves_no_run_directory(
     tmp_path: Path, number: signal.Signals

@@ -291,6 +291,7 @@ def _run(
     early: "EarlyStart | None" = None,
 ) -> None:
     """Follows the run to its end, also over pauses that the dashboard can end, and prints the result."""
+    from gpubloom.plan.run_files import DATA_FOLDER
 
     def leave_nothing() -> None:
         if is_new:
@@ -299,7 +300,8 @@ def _run(
     code, interrupted = _follow_child(run_dir, arguments, console, leave_nothing, early)
     while server is not None and not interrupted and code == 0 and _was_resumed(run_dir, console):
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
-    if interrupted:
+    # A download can be continued.
+    if interrupted and not (run_dir / DATA_FOLDER).exists():
         leave_nothing()
     if run_dir.exists():
         _conclude(run_dir, code, console, interrupted=interrupted)
