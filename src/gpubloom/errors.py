@@ -9,11 +9,15 @@ Beside the packages, not in one: TrainCard, the agent and the command line need 
 import os
 import re
 import shlex
+import string
 import sys
 from typing import Any, NoReturn, TypeGuard
 
 _CODE = r"[a-z][a-z0-9_]{0,63}"
 _LINE = re.compile(rf"error\[({_CODE})\]: (.*)", re.DOTALL)
+
+# Characters of a path that mean nothing to a shell.
+_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
 
 # Of an exception that has no code of its own.
 UNKNOWN = "failed"
@@ -67,7 +71,21 @@ def error_line(code: str, sentence: str) -> str:
 def shell_word(path: str | os.PathLike[str]) -> str:
     """A path as one word of a command that a sentence tells people to run, whatever its name contains."""
     text = os.fspath(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+    text = f"./{text}" if text.startswith("-") else text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Bytes that are no text cannot be printed; bash, ksh and zsh read them so.
+        written = (chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
+        return f"$'{''.join(written)}'"
+    return shlex.quote(text)
+
+
+def not_text() -> InputError:
+    """What to say of a UnicodeEncodeError: an option or file name has bytes that cannot be stored or sent."""
+    return InputError(
+        "not_utf8", "A file name or option is not UTF-8 text: rename the file, or type the option again."
+    )
 
 
 def exit_with(problem: Exception) -> NoReturn:

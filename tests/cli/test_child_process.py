@@ -1,5 +1,6 @@
 """The process of a training: how its threads wait, and what it refuses."""
 
+import contextlib
 import json
 import os
 import select
@@ -17,8 +18,10 @@ from gpubloom.cli.child_process import (
     Child,
     EarlyStart,
     modules_for,
+    stopping_signals,
     thread_waiting,
 )
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
@@ -168,3 +171,42 @@ def test_a_second_ctrl_c_while_the_first_is_announced_ends_the_process(tmp_path:
     shown("ready")
     child.stop(announce)
     assert child.wait() == 3
+
+
+def test_only_ctrl_c_ends_a_process_that_saves(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        "def first(number, frame):\n"
+        "    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(3))\n"
+        "    while not Path('announced').exists(): time.sleep(0.01)\n"
+        "    sys.exit(4)\n"
+        "signal.signal(signal.SIGINT, first)\n"
+        "Path('ready').touch()\n"
+        "while True: time.sleep(0.01)\n"
+    )
+
+    def announce() -> None:
+        # A terminal that is closed while the process saves.
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        (tmp_path / "announced").touch()
+
+    with contextlib.chdir(tmp_path):
+        child = Child([str(script)], tmp_path / "output.log", sys.executable)
+    wait_until((tmp_path / "ready").exists)
+    with stopping_signals():
+        child.stop(announce)
+    assert child.wait() == 4
+
+
+def test_a_signal_that_is_ignored_stops_nothing() -> None:
+    # As under nohup, so that a training outlives its terminal.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -163,6 +163,7 @@ def test_a_pre_flight_says_when_max_steps_ends_the_run(model: Path, data: Path) 
         (["MODEL", "chats.csv", "--mix", "chats.csv=-1"], "greater_than"),
         (["nowhere", "chats.csv"], "not_found"),
         (["MODEL", "gone.jsonl"], "data_not_found"),
+        (["chats.csv", "MODEL"], "not_a_model_folder"),
         (["MODEL", "chats.csv", "--method", "prefix"], "literal_error"),
         (["MODEL", "chats.csv", "--set", "data.format=alpaca"], "missing_column"),
     ],

@@ -114,6 +114,15 @@ def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
     done = CliRunner().invoke(gathered.app, ["models", "export", "model", "--to", "new", "--form", "zip"])
     assert "'zip' is not one of" in done.stderr
     assert "Value error" not in done.stderr
+    for words in (
+        ["train", "--epochs", "two"],
+        ["train", "--learning-rate", "x"],
+        ["train", "--set", "epochs=x"],
+    ):
+        done = CliRunner().invoke(gathered.app, words)
+        assert done.exit_code == 2
+        assert "Input should" not in done.stderr
+        assert "input should" not in done.stderr
 
 
 def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -> None:
@@ -130,6 +139,7 @@ def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -
         ("runs watch LONG", "unreadable_file", 1),
         ("models generate . BYTES", "not_utf8", 2),
         ("runs label RUN --tag BYTES", "not_utf8", 2),
+        ("train TEXT --run-dir BYTES", "not_utf8", 2),
         ("runs label RUN --tag=", "invalid_option", 2),
         ("plan --set batch_size=DEEP", "invalid_option", 2),
     ],
@@ -139,6 +149,7 @@ def test_odd_words_are_an_error_without_a_traceback(
 ) -> None:
     Reporter(run := tmp_path / "run", announce=False).close()
     odd = {"LONG": b"a long text " * 100, "BYTES": b"\xff", "DEEP": b"[" * 20_000, "RUN": bytes(run)}
+    odd["TEXT"] = __file__.encode()
     given = [words.encode() for words in words.split(" ")]
     for name, text in odd.items():
         given = [word.replace(name.encode(), text) for word in given]

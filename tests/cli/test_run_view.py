@@ -1,7 +1,6 @@
 """Commands that take a run say whether the folder is missing or is something else."""
 
 import os
-import shutil
 import subprocess
 import sys
 from io import StringIO
@@ -15,6 +14,7 @@ from gpubloom.cli.app import app
 from gpubloom.cli.run_view import RunView, _bar, status_line
 from gpubloom.traincard import Reporter
 from tests.errors import printed
+from tests.rights import without_rights_of_root
 
 COMMANDS = [
     ("runs", "card"),
@@ -52,13 +52,7 @@ def test_a_run_that_may_not_be_read_is_not_shown_as_empty(tmp_path: Path) -> Non
     Reporter(tmp_path / "run", announce=False).close()
     (tmp_path / "run" / "traincard").chmod(0)
     command = [sys.executable, "-m", "gpubloom.cli", "runs", "watch", str(tmp_path / "run"), "--once"]
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            pytest.skip("root reads everything, and setpriv is not installed")
-        # Root without the right to read everything.
-        without = "-dac_override,-dac_read_search"
-        command = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([*without_rights_of_root(), *command], capture_output=True, text=True, check=False)
     (tmp_path / "run" / "traincard").chmod(0o700)
     assert (done.returncode, printed(done.stderr)) == (2, ["permission_denied"])
 
@@ -75,6 +69,17 @@ def test_a_narrow_terminal_shows_the_status_in_place_of_a_bar(
     Console(width=width, file=shown).print(_bar(view, width))
     assert "step 277/5,180 · epoch 0.54/10" in shown.getvalue()
     assert ("━" in shown.getvalue()) == has_bar
+
+
+def test_a_run_that_is_resumed_shows_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False) as reporter:
+        reporter.progress(step=277, total_steps=5_180)
+        reporter.finish("failed", "no memory")
+    view = RunView(tmp_path)
+    view.expect_new_attempt()
+    shown = StringIO()
+    Console(width=80, file=shown).print(_bar(view, 80))
+    assert shown.getvalue().strip() == "starting"
 
 
 def test_a_few_steps_of_large_data_are_not_epoch_0(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from gpubloom.cli.app import app
 from gpubloom.traincard import Reporter
 from tests.errors import printed
 from tests.live_server import live_server
+from tests.rights import without_rights_of_root
 from tests.server.installation import Installation
 
 
@@ -89,6 +92,32 @@ def test_runs_of_any_reporter_are_compared_without_a_config_file(folder: Path) -
     assert rows["lr"][-2:] == ["0.01", "0.5"]
 
 
+def test_folders_that_cannot_be_read_are_named_with_the_reason(folder: Path) -> None:
+    (_run(folder / "not-json", 0.1, 0, [1.0]) / "config.json").write_text("{")
+    (folder / "damaged" / "traincard").mkdir(parents=True)
+    (folder / "damaged" / "traincard" / "events.jsonl").write_text("no event\n")
+    closed = [_run(folder / name, 0.1, 0, [1.0]) for name in ("shut", "hidden/run", "half-shut")]
+    shut = [closed[0] / "traincard", folder / "hidden", closed[2] / "traincard" / "events.jsonl"]
+    for path in shut:
+        path.chmod(0)
+    command = [sys.executable, "-m", "gpubloom.cli", "runs", "list", str(folder)]
+    done = subprocess.run([*without_rights_of_root(), *command], capture_output=True, text=True, check=False)
+    for path in shut:
+        path.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "3 of 3 runs"
+    head, *lines = done.stderr.splitlines()
+    assert head == "warning: 5 folders are left out:"
+    reasons = dict(line.strip().split(": ", 1) for line in lines)
+    assert {name: reason.partition(" ")[0] for name, reason in reasons.items()} == {
+        "damaged": "traincard:",
+        "half-shut": "events.jsonl:",
+        "hidden": "traincard:",
+        "not-json": "config.json",
+        "shut": "traincard:",
+    }
+
+
 @pytest.mark.long
 def test_a_run_is_sent_and_found_on_the_server(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +158,12 @@ def test_a_narrow_terminal_keeps_the_names_and_leaves_out_columns(folder: Path) 
     assert head.split() == ["run", "status", "lr", "eval/loss.min", "time"]
     assert [row.split()[0] for row in rows[:2]] == ["large", "small"]
     assert rows[2].startswith("Not shown, for lack of room: eval/loss.max, eval/loss.mean, cost.")
+
+
+def test_a_list_without_runs_has_no_columns(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert _bloom(str(tmp_path / "empty")) == (0, "No runs.\n")
+    assert _bloom(str(folder), "--filter", "lr > 9") == (0, "No runs match the filter (0 of 3).\n")
 
 
 def test_a_pipe_gets_every_column(folder: Path) -> None:

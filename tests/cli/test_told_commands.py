@@ -18,11 +18,13 @@ from gpubloom.traincard.mirror.mirror import Mirror
 from gpubloom.traincard.sender import RunSender
 
 NAMES = ["my run", "$(touch made)", "a;touch made", "it's", '"', "-dash", "`touch made`", "läuft", "~"]
+NAMES.append(os.fsdecode(b"-$(touch made)'\xff\\n0"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shell_reads_one_word_and_runs_nothing_in_it(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("found")
+    assert shell_word(name).encode(), "it can be printed"
     shown = subprocess.run(
         ["bash", "-c", f"cat {shell_word(name)}"], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -345,6 +345,17 @@ def image_folder(folder: Path) -> None:
     (folder / "images" / "a.png").write_bytes(b"\x89PNG\0\0")
 
 
+def run_directory(folder: Path) -> None:
+    Reporter(folder / "my run", announce=False).close()
+    (folder / "my run" / "train.py").touch()
+
+
+def model_folder(folder: Path) -> None:
+    (folder / "model").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / "model" / name).write_text("{}")
+
+
 def something_in_run(folder: Path) -> None:
     (folder / "text.txt").write_text(TEXT)
     (folder / "run").mkdir()
@@ -362,6 +373,8 @@ def something_in_run(folder: Path) -> None:
         (write("latin.txt", b"\xe4" * 999), ["--train-path", "latin.txt"], "not_utf8", "latin.txt"),
         (write("short.txt", b"short"), ["--train-path", "short.txt"], "data_too_short", "6 tokens"),
         (image_folder, ["--train-path", "images"], "data_without_text", "images"),
+        (run_directory, ["my run"], "data_without_text", "bloom train --resume '"),
+        (model_folder, ["model"], "data_without_text", "bloom finetune "),
         (nothing, ["--learning-speed", "1"], "usage", "--learning-speed"),
         (nothing, ["--set", "lerning_rate=1"], "extra_forbidden", "learning_rate"),
         (nothing, ["--set", "model.hidden_size=9999999"], "less_than_equal", "65,536 (MAX_HIDDEN_SIZE)"),
@@ -495,6 +508,112 @@ def test_a_run_of_unsloth_is_started_by_the_interpreter_that_was_named(tmp_path:
     )
     assert done.returncode == 2, done.stdout
     assert done.stderr.strip() == "error[failed]: asked to run run/train.py"
+
+
+def slow_to_load(folder: Path) -> dict[str, str]:
+    """The environment of a training whose process loads for ever."""
+    python = folder / "python"
+    python.write_text("#!/bin/sh\ntouch loading\nexec sleep 1000\n")
+    python.chmod(0o755)
+    return {"BLOOM_UNSLOTH_PYTHON": str(python)}
+
+
+def unsloth_model(folder: Path) -> Path:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(_CONFIG))
+    return model
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_new_run_that_is_stopped_while_it_loads_leaves_no_run_directory(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    settings = ["backend=unsloth", "method=lora", f"model.path={unsloth_model(tmp_path)}", "device=cpu"]
+    process = start(
+        *("train", "text.txt", "--run-dir", "run"),
+        *(part for each in settings for part in ("--set", each)),
+        folder=tmp_path,
+        **slow_to_load(tmp_path),
+    )
+    wait_until((tmp_path / "loading").exists)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert output.splitlines()[-1] == "Stopped before the first step. run was removed."
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_new_run_that_is_stopped_while_it_fetches_its_data_is_kept(tmp_path: Path) -> None:
+    settings = ["backend=unsloth", "method=lora", f"model.path={unsloth_model(tmp_path)}", "device=cpu"]
+    process = start(
+        *("train", "https://data.invalid/text.txt", "--run-dir", "run"),
+        *(part for each in settings for part in ("--set", each)),
+        folder=tmp_path,
+        **slow_to_load(tmp_path),
+    )
+    wait_until((tmp_path / "loading").exists)
+    (tmp_path / "run" / ".data").mkdir()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert output.splitlines()[-1] == "Continue with: bloom train --resume run"
+    assert (tmp_path / "run" / "train.py").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_new_run_that_is_stopped_before_its_process_starts_leaves_no_run_directory(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    stopped = (
+        "import os, gpubloom.cli, gpubloom.cli.preflight as preflight\n"
+        f"preflight.hand_over = lambda *given: os.kill(os.getpid(), {number:d})\n"
+        "gpubloom.cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", stopped, "train", "text.txt", *SMALL, "--run-dir", "run"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_that_is_stopped_while_it_loads_is_kept(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Reporter(run, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        reporter.progress(5, 10)
+        reporter.checkpoint("checkpoints/step-00000005", step=5)
+        reporter.finish("paused")
+    (run / "train.py").touch()
+    model = {"path": str(unsloth_model(tmp_path))}
+    config = TrainConfig.model_validate({"backend": "unsloth", "method": "lora", "model": model})
+    (run / "config.json").write_text(config.to_json())
+    process = start("train", "--resume", "run", folder=tmp_path, **slow_to_load(tmp_path))
+    wait_until((tmp_path / "loading").exists)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert output.splitlines()[-2:] == [
+        "Stopped without saving a checkpoint. The newest checkpoint is of step 5.",
+        "Continue with: bloom train --resume run",
+    ]
+    assert (run / "config.json").exists()
+
+
+def test_a_run_that_was_stopped_without_a_checkpoint_has_not_failed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with Reporter(tmp_path, telemetry_seconds=0, capture=False, announce=False) as reporter:
+        reporter.progress(5, 10)
+        reporter.finish("interrupted")
+    _conclude(tmp_path, -signal.SIGINT, Console(), interrupted=True)
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith("Stopped without saving a checkpoint.\nContinue with:")
 
 
 def test_the_commands_that_are_proposed_can_be_pasted(

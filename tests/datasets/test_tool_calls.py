@@ -17,6 +17,7 @@ from tests.datasets.files import write_jsonl
 from tests.providers.services.spec import specs_folder
 from tests.tiny_models import make_tiny_model
 
+KNOWS_NULL = "DeepSeek-R1"
 PUBLISHED = sorted((specs_folder() / "templates").glob("*.jinja"))
 WITH_TOOLS = [path for path in PUBLISHED if "arguments" in path.read_text(encoding="utf-8")]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -107,9 +108,8 @@ def test_string_arguments_give_what_transformers_renders_for_objects(path: Path)
         (text,), _ = render_jinja_template([messages], tools=[TOOL], chat_template=template, **TOKENS)
         return str(text)
 
-    knows_null = path.stem.startswith("deepseek-ai-DeepSeek-R1")
     # Other templates fail with null, or write the word None, which nobody wants to train.
-    expected = rendered(given if knows_null else filled)
+    expected = rendered(given if KNOWS_NULL in path.stem else filled)
     assert text_of(template, row(json.dumps(ARGUMENTS))) == expected
 
 
@@ -303,6 +303,32 @@ def test_null_as_the_content_of_a_call_is_kept_and_is_empty_for_templates_that_k
     assert ChatTemplate(joined).render(fields) == "q||"
 
 
+@pytest.mark.parametrize("content", [{"content": ""}, {}])
+@pytest.mark.parametrize("path", WITH_TOOLS, ids=lambda path: path.stem)
+def test_a_turn_of_calls_alone_is_the_same_with_an_empty_content_and_with_null(
+    path: Path, content: dict[str, str]
+) -> None:
+    template = path.read_text(encoding="utf-8")
+    given = row(ARGUMENTS)
+    calls = given["messages"][1]
+    with_null = render(to_example(given, MAPPING), ChatTemplate(template, TOKENS))
+    del calls["content"]
+    calls.update(content)
+    assert render(to_example(given, MAPPING), ChatTemplate(template, TOKENS)) == with_null
+
+
+def test_an_empty_answer_beside_tool_calls_is_not_trained() -> None:
+    # As the template of DeepSeek R1 does.
+    template = (
+        "{% for m in messages %}{% if m.tool_calls %}<a>[{{ m.tool_calls[0].function.name }}]</a>{% endif %}"
+        "{% if m.content is not none %}<{{ m.role }}>{{ m.content }}</a>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    given = row(ARGUMENTS)
+    given["messages"][1]["content"] = ""
+    assert "<assistant></a>" not in text_of(template, given)
+
+
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_reasoning_and_tool_calls_are_rendered_as_transformers_renders_them(path: Path, field: str) -> None:
@@ -320,6 +346,8 @@ def test_reasoning_and_tool_calls_are_rendered_as_transformers_renders_them(path
     assert example.messages is not None
     fields = [message.fields() for message in example.messages]
     compiled = utilities._compile_jinja_template(source)
+    if KNOWS_NULL in path.stem:
+        turns[1]["content"] = None
     try:
         expected = compiled.render(
             messages=turns, tools=[TOOL], documents=None, add_generation_prompt=False, **TOKENS

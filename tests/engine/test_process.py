@@ -1,5 +1,6 @@
 """A run's own train.py as a process: repeated, interrupted, killed, started twice, given wrong input."""
 
+import json
 import os
 import random
 import signal
@@ -96,6 +97,34 @@ def test_ctrl_c_saves_and_a_repetition_in_another_folder_gives_the_same_result(
     assert finish(start(run, "--resume")) == (0, "")
     assert finish(again) == (0, "")
     assert weights(run) == weights(repetition)
+
+    code, sentence = finish(start(run, "--resume"))
+    assert code == 2
+    assert "is already complete" in sentence
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_was_killed_before_its_last_event_is_completed_by_a_resume(
+    write_run: Callable[..., Path], processes: int
+) -> None:
+    run = write_run("run", epochs=1, processes=processes)
+    script = run / "train.py"
+    text = script.read_text()
+    killed = (
+        "import os; session.reporter.finish = lambda *given: os.kill(os.getpid(), 9)\n        trainer.train"
+    )
+    script.write_text(text.replace("trainer.train", killed))
+    code, _ = finish(start(run))
+    if processes == 1:
+        assert code == -signal.SIGKILL
+        assert not read_events(run, "end")
+        assert finish(start(run, "--resume")) == (0, "")
+    else:
+        # The launcher starts the processes again by itself.
+        assert code == 0
+    assert [event["status"] for event in read_events(run, "end")][-1] == "completed"
+    assert json.loads((run / "traincard" / "latest.json").read_text())["status"] == "completed"
 
     code, sentence = finish(start(run, "--resume"))
     assert code == 2

@@ -57,7 +57,8 @@ def main() -> None:
             raise
         _end(problem, _CODES.get(problem.errno or 0, "unreadable_file"))
     except UnicodeEncodeError:
-        from gpubloom.cli.output import WRONG_INPUT, not_text
+        from gpubloom.cli.output import WRONG_INPUT
+        from gpubloom.errors import not_text
 
         sys.stderr.write(f"{not_text().lines[0]}\n")
         sys.exit(WRONG_INPUT)

@@ -60,6 +60,13 @@ from gpubloom.cli.output import echo, fail
 _UsageError: Any = typer.BadParameter.__base__
 
 
+_WORDS_OF_PYDANTIC = {
+    ": Value error, ": ": ",
+    "Input should be a valid integer, unable to parse string as an integer": "not a whole number",
+    "Input should be a valid number, unable to parse string as a number": "not a number",
+}
+
+
 @contextmanager
 def _usage_errors() -> Iterator[None]:
     """Within it, a command line that cannot be read ends as other wrong input does."""
@@ -71,8 +78,10 @@ def _usage_errors() -> Iterator[None]:
             raise
         if problem.ctx is not None:
             echo(problem.ctx.get_usage(), err=True)
-        # Pydantic, which reads the values, puts this before what its validators say.
-        sentence = problem.format_message().replace(": Value error, ", ": ")
+        # Pydantic reads the values.
+        sentence = problem.format_message()
+        for words, plain in _WORDS_OF_PYDANTIC.items():
+            sentence = sentence.replace(words, plain)
         before, no_id, _ = sentence.partition("Input should be a valid UUID")
         if no_id:
             sentence = f"{before}not an id. {problem.param.help}"

@@ -177,17 +177,19 @@ class Child:
 
     def stop(self, announce: Callable[[], None] = lambda: None) -> None:
         """Waits for the last checkpoint. A second Ctrl-C, also during `announce`, ends it without one."""
-        self.ask_to_stop()
-        try:
-            announce()
-            self._process.wait(_STOP_SECONDS)
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        # A closed terminal and a system that shuts down may say so more than once.
+        with _handling(signal.SIG_IGN):
             self.ask_to_stop()
             try:
-                self._process.wait(10)
+                announce()
+                self._process.wait(_STOP_SECONDS)
             except (KeyboardInterrupt, subprocess.TimeoutExpired):
-                self._process.kill()
-                self._process.wait()
+                self.ask_to_stop()
+                try:
+                    self._process.wait(10)
+                except (KeyboardInterrupt, subprocess.TimeoutExpired):
+                    self._process.kill()
+                    self._process.wait()
 
 
 def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -210,12 +212,22 @@ def stopping_signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with _handling(stop):
+        yield
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    # What is ignored stays ignored: nohup does so, to let a command outlive its terminal.
+    heard = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 _TASK_POLL_SECONDS = 0.05

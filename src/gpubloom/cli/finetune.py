@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubloom.cli.dataset_files import mapped_columns
-from gpubloom.cli.output import refuse
+from gpubloom.cli.output import STOPPED, refuse
 from gpubloom.cli.preflight import epoch_data, show_findings, show_preflight
 from gpubloom.cli.train import SETTINGS, Assignments, ConfigFile, OneGpu, RunDir
 from gpubloom.errors import InputError
@@ -121,42 +121,45 @@ def finetune(
 
     Ctrl-C saves a checkpoint and stops. Continue with `bloom train --resume RUN`.
     """
-    from gpubloom.cli.child_process import EarlyStart, modules_for
+    from gpubloom.cli.child_process import EarlyStart, Stopped, modules_for, stopping_signals
     from gpubloom.cli.tables import new_console
     from gpubloom.cli.train import start
 
     console = new_console()
     try:
-        folder = folder_of(model, console)
-        flags = {
-            "model.path": str(folder),
-            "model.context_length": context_length,
-            "model.rope_scaling": rope_scaling,
-            "data.kind": "examples",
-            "data.train_path": data,
-            "data.columns": mapped_columns(mapping) or None,
-            "data.eval_path": eval_path,
-            "data.mix": [_mixed(text) for text in mix or []] or None,
-            "method": method,
-            "epochs": epochs,
-            "max_steps": max_steps,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "eval.prompts": sample_prompts or None,
-            "device": None if gpu is None else f"cuda:{gpu}",
-        }
-        if preflight:
-            usual = usual_settings(flags, assignments or [], config)
-            show_preflight(_config(flags, assignments or [], config, usual), console, as_json=as_json)
-            return
-        if as_json:
-            raise InputError("invalid_option", "--json prints a pre-flight: add --preflight.")
-        with EarlyStart(*modules_for(folder)) as early:
-            usual = usual_settings(flags, assignments or [], config)
-            show_findings(_config(flags, assignments or [], config, usual), console)
-            start(flags, assignments or [], config, run_dir, console, early, usual)
+        with stopping_signals():
+            folder = folder_of(model, console)
+            flags = {
+                "model.path": str(folder),
+                "model.context_length": context_length,
+                "model.rope_scaling": rope_scaling,
+                "data.kind": "examples",
+                "data.train_path": data,
+                "data.columns": mapped_columns(mapping) or None,
+                "data.eval_path": eval_path,
+                "data.mix": [_mixed(text) for text in mix or []] or None,
+                "method": method,
+                "epochs": epochs,
+                "max_steps": max_steps,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "eval.prompts": sample_prompts or None,
+                "device": None if gpu is None else f"cuda:{gpu}",
+            }
+            if preflight:
+                usual = usual_settings(flags, assignments or [], config)
+                show_preflight(_config(flags, assignments or [], config, usual), console, as_json=as_json)
+                return
+            if as_json:
+                raise InputError("invalid_option", "--json prints a pre-flight: add --preflight.")
+            with EarlyStart(*modules_for(folder)) as early:
+                usual = usual_settings(flags, assignments or [], config)
+                show_findings(_config(flags, assignments or [], config, usual), console)
+                start(flags, assignments or [], config, run_dir, console, early, usual)
     except ValueError as problem:
         refuse(problem)
+    except (KeyboardInterrupt, Stopped):
+        raise typer.Exit(STOPPED) from None
 
 
 def _mixed(text: str) -> dict[str, Any]:
@@ -174,6 +177,11 @@ def _mixed(text: str) -> dict[str, Any]:
 def folder_of(named: str, console: "Console") -> Path:
     """The model folder of a name: a model folder, the model of a run, or a download from Hugging Face."""
     folder = Path(named).expanduser()
+    if folder.is_file():
+        raise InputError(
+            "not_a_model_folder",
+            f"{folder} is a file, not a model folder. Name the model before the dataset.",
+        )
     if not folder.is_dir():
         from gpubloom.hub.fetching import default_home, local_model
 

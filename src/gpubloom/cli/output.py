@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from gpubloom.errors import CodedError, InputError, code_of, error_line
+from gpubloom.errors import CodedError, InputError, code_of, error_line, not_text
 
 # Exit statuses: the command failed, its input is wrong, somebody stopped it.
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
@@ -75,13 +75,6 @@ def fail_each(problems: Iterable[tuple[str, str]], *, status: int) -> NoReturn:
 def report(code: str, sentence: str) -> None:
     """Print a problem that does not end the command here."""
     echo(error_line(code, sentence), err=True)
-
-
-def not_text() -> InputError:
-    """What to say of a UnicodeEncodeError: an option or file name has bytes that cannot be stored or sent."""
-    return InputError(
-        "not_utf8", "A file name or option is not UTF-8 text: rename the file, or type the option again."
-    )
 
 
 def size_text(size: int) -> str:

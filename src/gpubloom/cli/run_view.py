@@ -251,6 +251,11 @@ def _follow_in_terminal(view: RunView, is_alive: Callable[[], bool], console: Co
 
 
 def _bar(view: RunView, width: int) -> Table:
+    if not view.has_begun:
+        # What the run shows is from before this attempt.
+        grid = Table.grid()
+        grid.add_row(Text(view.status))
+        return grid
     state = view.state
     grid = Table.grid(padding=(0, 1))
     status = Text(status_line(view))
@@ -264,7 +269,8 @@ def _bar(view: RunView, width: int) -> Table:
         grid.add_row(status)
     rows = Table.grid()
     rows.add_row(grid)
-    rows.add_row(Text(numbers_line(view), style="bold"))
+    if numbers := numbers_line(view):
+        rows.add_row(Text(numbers, style="bold"))
     for problem in (*([view.rows_used] if view.rows_used else []), *view.new_findings):
         rows.add_row(Text(problem, style="yellow"))
     return rows

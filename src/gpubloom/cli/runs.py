@@ -15,10 +15,12 @@ from gpubloom.cli.output import WRONG_INPUT, echo, fail, refuse
 
 if TYPE_CHECKING:
     from gpubloom.cli.tables import Fit
+    from gpubloom.runs.folder import RunFolder
     from gpubloom.runs.table import View
 
 _MOST_ROWS = 1_000
 _PIPE_WIDTH = 10_000
+_MOST_LEFT_OUT = 10
 
 
 class RunCommands(TyperGroup):
@@ -81,8 +83,9 @@ def _of_folder(folder: Path, view: "View", limit: int) -> dict[str, Any]:
     from gpubloom.runs.schemas import run_list
     from gpubloom.runs.table import DEFAULT_COLUMNS, SEEDS, tabulate
 
+    run_folder = RunFolder(folder)
     try:
-        runs = RunFolder(folder).runs()
+        runs = run_folder.runs()
         table = tabulate(runs, view, limit=limit)
     except ValueError as problem:
         refuse(problem)
@@ -90,7 +93,19 @@ def _of_folder(folder: Path, view: "View", limit: int) -> dict[str, Any]:
     for name in sorted(named):
         if table.columns.find(name) is None:
             echo(f"warning: {table.columns.missing(name)}", err=True)
+    _name_left_out(run_folder)
     return run_list(table, runs).model_dump(mode="json")
+
+
+def _name_left_out(folder: "RunFolder") -> None:
+    count = len(folder.left_out)
+    if count == 0:
+        return
+    echo(f"warning: {count} folder{' is' if count == 1 else 's are'} left out:", err=True)
+    for path, reason in sorted(folder.left_out.items())[:_MOST_LEFT_OUT]:
+        echo(f"  {path.relative_to(folder.folder)}: {reason}", err=True)
+    if count > _MOST_LEFT_OUT:
+        echo(f"  … and {count - _MOST_LEFT_OUT} more", err=True)
 
 
 def _of_server(view: "View", limit: int) -> dict[str, Any]:
@@ -103,6 +118,9 @@ def _of_server(view: "View", limit: int) -> dict[str, Any]:
 def _print(answer: dict[str, Any]) -> None:
     from gpubloom.cli.tables import fitting_columns, print_table
 
+    if answer["rows"] == 0:
+        echo(f"No runs match the filter (0 of {answer['total']:,})." if answer["total"] else "No runs.")
+        return
     names = ["run", "status", *answer["columns"]]
     sections = [[_cells(row, answer["columns"]) for row in section["rows"]] for section in answer["sections"]]
     # A pipe gets every column; a terminal gets those that fit beside the name.

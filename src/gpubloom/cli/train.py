@@ -7,7 +7,6 @@ with `bloom finetune` and `bloom models find-lr`.
 import contextlib
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -158,7 +157,7 @@ def train(
         "cluster": None if ray is None else "ray",
         "checkpoint.directory": checkpoint_dir,
     }
-    from gpubloom.cli.child_process import ENGINE, EarlyStart
+    from gpubloom.cli.child_process import ENGINE, EarlyStart, Stopped, stopping_signals
     from gpubloom.cli.serve_metrics import metrics_server
     from gpubloom.cli.tables import new_console
 
@@ -175,7 +174,7 @@ def train(
                 "invalid_option",
                 "--resume continues a run with its own settings: leave out all other settings.",
             )
-        with metrics_server(serve_metrics) as server:
+        with stopping_signals(), metrics_server(serve_metrics) as server:
             if resume is not None:
                 _resume(resume, console, server)
             else:
@@ -183,6 +182,8 @@ def train(
                     start(flags, assignments or [], config, run_dir, console, early, server=server)
     except ValueError as problem:
         refuse(problem)
+    except (KeyboardInterrupt, Stopped):
+        raise typer.Exit(STOPPED) from None
 
 
 def start(
@@ -197,7 +198,7 @@ def start(
 ) -> None:
     """Writes a new run and trains it in a child process; InputError when the input is wrong."""
     from gpubloom import __version__
-    from gpubloom.cli.child_process import must_have_torch
+    from gpubloom.cli.child_process import Stopped, must_have_torch
     from gpubloom.cli.preflight import epoch_data, hand_over
     from gpubloom.cli.train_config import build_config
     from gpubloom.hub.fetching import default_home
@@ -212,9 +213,12 @@ def start(
         folder=Path.cwd(),
         defaults=defaults or {},
     )
+    _must_be_text(config)
     hardware = measured_hardware(default_home())
     expected = plan_on(hardware, config, tokens_per_epoch=epoch_data(config))
     must_have_torch()
+    # The libraries that save models take names as UTF-8. ValueError: this is none.
+    str((wanted_dir or Path()).absolute()).encode()
     try:
         run_dir = _new_folder(wanted_dir, config)
     except OSError as problem:
@@ -238,10 +242,12 @@ def start(
         _remove_unused(run_dir)
         echo(f"{_lost_output(problem)}, so no run was started.", err=True)
         raise typer.Exit(STOPPED) from None
-    except BaseException:
+    except BaseException as problem:
         _remove_unused(run_dir)
+        if isinstance(problem, KeyboardInterrupt | Stopped):
+            _tell_removed(run_dir, console)
         raise
-    _run(run_dir, [], console, server, on_refusal=lambda: _remove_unused(run_dir), early=early)
+    _run(run_dir, [], console, server, is_new=True, early=early)
 
 
 def _unwritable(problem: OSError) -> str:
@@ -272,7 +278,7 @@ def _resume(run_dir: Path, console: "Console", server: "MetricsServer | None") -
     control = ControlFile(run_dir)
     if control.read().want != "run":
         control.want("run")
-    _run(run_dir, ["--resume"], console, server, on_refusal=lambda: None)
+    _run(run_dir, ["--resume"], console, server, is_new=False)
 
 
 def _run(
@@ -281,14 +287,26 @@ def _run(
     console: "Console",
     server: "MetricsServer | None",
     *,
-    on_refusal: Callable[[], None],
+    is_new: bool,
     early: "EarlyStart | None" = None,
 ) -> None:
     """Follows the run to its end, also over pauses that the dashboard can end, and prints the result."""
-    code, interrupted = _follow_child(run_dir, arguments, console, on_refusal, early)
+    from gpubloom.plan.run_files import DATA_FOLDER
+
+    def leave_nothing() -> None:
+        if is_new:
+            _remove_unused(run_dir)
+
+    code, interrupted = _follow_child(run_dir, arguments, console, leave_nothing, early)
     while server is not None and not interrupted and code == 0 and _was_resumed(run_dir, console):
         code, interrupted = _follow_child(run_dir, ["--resume"], console, lambda: None)
-    _conclude(run_dir, code, console)
+    # A download can be continued.
+    if interrupted and not (run_dir / DATA_FOLDER).exists():
+        leave_nothing()
+    if run_dir.exists():
+        _conclude(run_dir, code, console, interrupted=interrupted)
+    else:
+        _tell_removed(run_dir, console)
     if interrupted:
         raise typer.Exit(STOPPED)
     if code != 0:
@@ -297,18 +315,17 @@ def _run(
 
 def _was_resumed(run_dir: Path, console: "Console") -> bool:
     """If the run was paused in the dashboard: waits, and returns whether it was resumed there."""
-    from gpubloom.cli.child_process import Stopped, stopping_signals
+    from gpubloom.cli.child_process import Stopped
     from gpubloom.cli.serve_metrics import wait_for_resume
     from gpubloom.traincard.reader import load_latest
 
     if (load_latest(run_dir) or {}).get("status") != "paused":
         return False
     console.print("Paused. Resume the run in the dashboard, or end this command with Ctrl-C.")
-    with stopping_signals():
-        try:
-            wait_for_resume(run_dir)
-        except (KeyboardInterrupt, Stopped):
-            return False
+    try:
+        wait_for_resume(run_dir)
+    except (KeyboardInterrupt, Stopped):
+        return False
     console.print("Resuming the run")
     return True
 
@@ -321,28 +338,33 @@ def _follow_child(
     early: "EarlyStart | None" = None,
 ) -> tuple[int, bool]:
     """Trains in a child process; returns its exit code, and whether this command was asked to stop."""
-    from gpubloom.cli.child_process import Child, Stopped, stopping_signals
-    from gpubloom.cli.run_view import follow
-    from gpubloom.plan import TrainConfig
-    from gpubloom.plan.backends import interpreter_for
+    from gpubloom.cli.child_process import Child, Stopped
 
-    python = interpreter_for(TrainConfig.read(run_dir / "config.json"))
-    child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log", python, early)
+    child = None
     interrupted = False
-    with stopping_signals():
-        try:
-            follow(run_dir, child.is_alive, console)
-        except (KeyboardInterrupt, Stopped):
-            interrupted = True
-            child.stop(lambda: _announce_saving(console))
-        except (SystemExit, OSError) as lost:
-            child.stop()
-            on_refusal()
-            sentence = f"{_lost_output(lost)}, so the run stopped."
-            if run_dir.exists():
-                sentence += f" Continue with: bloom train --resume {shell_word(run_dir)}"
-            echo(sentence, err=True)
-            raise typer.Exit(STOPPED) from None
+    try:
+        from gpubloom.cli.run_view import follow
+        from gpubloom.plan import TrainConfig
+        from gpubloom.plan.backends import interpreter_for
+
+        python = interpreter_for(TrainConfig.read(run_dir / "config.json"))
+        child = Child([str(run_dir / "train.py"), *arguments], run_dir / "logs" / "output.log", python, early)
+        follow(run_dir, child.is_alive, console)
+    except (KeyboardInterrupt, Stopped):
+        if child is None:
+            return STOPPED, True
+        interrupted = True
+        child.stop(lambda: _tell(console, "Stopping … (press Ctrl-C again to stop without a checkpoint)"))
+    except (SystemExit, OSError) as lost:
+        if child is None:
+            raise
+        child.stop()
+        on_refusal()
+        sentence = f"{_lost_output(lost)}, so the run stopped."
+        if run_dir.exists():
+            sentence += f" Continue with: bloom train --resume {shell_word(run_dir)}"
+        echo(sentence, err=True)
+        raise typer.Exit(STOPPED) from None
     code = child.wait()
     if code == 2:
         problem = child.refusal()
@@ -351,10 +373,14 @@ def _follow_child(
     return code, interrupted
 
 
-def _announce_saving(console: "Console") -> None:
+def _tell(console: "Console", sentence: str) -> None:
     # A terminal that was closed cannot show it.
     with contextlib.suppress(SystemExit, OSError):
-        console.print("Saving a checkpoint … (press Ctrl-C again to stop without saving)")
+        console.print(sentence, soft_wrap=True)
+
+
+def _tell_removed(run_dir: Path, console: "Console") -> None:
+    _tell(console, f"Stopped before the first step. {run_dir} was removed.")
 
 
 def _lost_output(problem: SystemExit | OSError) -> str:
@@ -364,7 +390,7 @@ def _lost_output(problem: SystemExit | OSError) -> str:
     return "The output was closed"
 
 
-def _conclude(run_dir: Path, code: int, console: "Console") -> None:
+def _conclude(run_dir: Path, code: int, console: "Console", *, interrupted: bool = False) -> None:
     from gpubloom.plan import TrainConfig
     from gpubloom.traincard.reader import load_latest
 
@@ -381,15 +407,14 @@ def _conclude(run_dir: Path, code: int, console: "Console") -> None:
                 console.print(f"Try it: {trial}", soft_wrap=True)
         case "cancelled":
             console.print("Cancelled.")
+        case status if interrupted and code != 0 and status != "failed":
+            saved = latest.get("checkpoint")
+            newest = f" The newest checkpoint is of step {saved['step']}." if saved else ""
+            console.print(f"Stopped without saving a checkpoint.{newest}")
+            console.print(f"Continue with: bloom train --resume {typed}", soft_wrap=True)
         case "paused" | "preempted" if latest.get("checkpoint"):
             console.print(f"Saved a checkpoint at step {latest['checkpoint']['step']}.")
             console.print(f"Continue with: bloom train --resume {typed}", soft_wrap=True)
-        case None if code == -signal.SIGINT:
-            # Before the process handles Ctrl-C, there is nothing to save.
-            console.print(
-                f"Stopped before the first step. Continue with: bloom train --resume {typed}",
-                soft_wrap=True,
-            )
         case "paused":
             console.print(
                 f"Paused before the first step. Continue with: bloom train --resume {typed}", soft_wrap=True
@@ -414,13 +439,26 @@ def _remove_unused(run_dir: Path) -> None:
         shutil.rmtree(run_dir)
 
 
+def _must_be_text(config: "TrainConfig") -> None:
+    """InputError for a folder whose files are text and that nobody means to train on."""
+    if config.data.kind != "text" or config.data.train_path is None:
+        return
+    folder = Path(config.data.train_path)
+    typed = shell_word(folder)
+    if (folder / "train.py").is_file() and (folder / "traincard").is_dir():
+        what = f"a run directory. To continue the run: bloom train --resume {typed}"
+    elif (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        what = f"a model folder. To fine-tune the model on examples: bloom finetune {typed} DATA"
+    else:
+        return
+    raise InputError("data_without_text", f"{folder} is no training text but {what}")
+
+
 def _new_folder(wanted_dir: Path | None, config: "TrainConfig") -> Path:
     if wanted_dir is not None:
         if wanted_dir.exists() and (not wanted_dir.is_dir() or any(wanted_dir.iterdir())):
-            raise InputError(
-                "folder_not_empty",
-                f"{wanted_dir} is not empty: continue a run with --resume, or choose another --run-dir.",
-            )
+            what = "not empty: continue a run with --resume, or" if wanted_dir.is_dir() else "a file:"
+            raise InputError("folder_not_empty", f"{wanted_dir} is {what} choose another --run-dir.")
         wanted_dir.mkdir(parents=True, exist_ok=True)
         return wanted_dir
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -20,12 +20,14 @@ class Message:
     content: str
     trained: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
-    # A turn of tool calls may have null for its content, which some templates tell from an empty text.
-    has_null_content: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """The message as templates and messages-JSONL know it."""
-        content = None if self.has_null_content else self.content
+        """The message as templates and messages-JSONL know it.
+
+        A turn that is nothing but tool calls has null for its content, as OpenAI writes it: some templates
+        write an empty text down as a second, empty answer.
+        """
+        content = None if self.extra.get("tool_calls") and not self.content else self.content
         return {"role": self.role, "content": content, **self.extra}
 
 

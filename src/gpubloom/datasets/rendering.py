@@ -141,11 +141,7 @@ class _Conversation:
         self._remarks: list[str] = []
 
     def rendered(self) -> Rendered:
-        if (
-            self._template.marks_generation
-            or self._tools
-            or any(message.extra or message.has_null_content for message in self._messages)
-        ):
+        if self._template.marks_generation or self._tools or any(message.extra for message in self._messages):
             return self.rendered_alone()
         text = self._template.render(self._fields)
         layout = self._layout()

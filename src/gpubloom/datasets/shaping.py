@@ -258,8 +258,7 @@ def _message(turn: object, number: int) -> Message:
     if role == "assistant" and not content.strip() and not calls:
         raise RowProblem("row_empty_field", f"has an empty answer in message {number}")
     trained = role == "assistant" and turn.get("weight") not in (0, "0")
-    is_null = bool(calls) and "content" in turn and turn["content"] is None and not content
-    return Message(role, content, trained, extra, is_null)
+    return Message(role, content, trained, extra)
 
 
 def _content(value: object, number: int) -> str:

@@ -25,10 +25,11 @@ from gpubloom.engine.parallel import Group, GroupLost, PortInUse, RankEnv, join
 from gpubloom.engine.parallel.launcher import Launcher, Member, local_members, ray_members
 from gpubloom.engine.parallel.process_layout import ProcessLayout, choose_layout, limit_threads, shared_out
 from gpubloom.engine.parallel.rank_env import LOST, end_with, write_exit_message
-from gpubloom.errors import InputError, code_of, error_line, shell_word
+from gpubloom.errors import InputError, code_of, error_line, not_text, shell_word
 from gpubloom.plan import InvalidConfig, TrainConfig
 from gpubloom.traincard import Reporter, RunFiles, RunInUseError, RunLock
 from gpubloom.traincard.lines import PrintingReporter
+from gpubloom.traincard.reader import load_latest
 
 # A node that was cut off from its cluster notices within a minute, and takes its processes with it.
 _LEFTOVER_SECONDS = 120.0
@@ -169,12 +170,16 @@ def _open(home: Path, arguments: Sequence[str]) -> _Opening:
     options = _parse(arguments)
     config = TrainConfig.read(home / "config.json")
     run_dir = _run_directory(home, options.into, config)
+    # ValueError: the libraries that save models cannot use this name.
+    str(run_dir).encode()
     rank_env = RankEnv.read(os.environ)
     resuming = options.resume or rank_env.restarts > 0
     lock, layout = None, ProcessLayout()
     if "WORLD_SIZE" in os.environ:
         # A contradiction between both is said before anybody waits for others.
         shared_out(config, rank_env.size)
+    if resuming and (run_dir / "model").exists():
+        _end_completed(run_dir, rank_env)
     if rank_env.leads:
         _must_be_allowed(run_dir, config, resuming=resuming)
         if "WORLD_SIZE" not in os.environ:
@@ -200,7 +205,6 @@ def _launch(script: Sequence[str], layout: ProcessLayout, config: TrainConfig, r
     return Launcher(
         members,
         newest,
-        (run_dir / "model").exists,
         {**os.environ, "BLOOM_LAYOUT_REASON": layout.reason or ""},
     ).launch()
 
@@ -253,15 +257,31 @@ def _run_directory(home: Path, into: Path | None, config: TrainConfig) -> Path:
     return into.resolve()
 
 
+def _end_completed(run_dir: Path, rank_env: RankEnv) -> NoReturn:
+    """Nothing is left to train: the model is complete, but perhaps nobody could say so any more."""
+    if rank_env.leads and (load_latest(run_dir) or {}).get("status") != "completed":
+        lock = _lock(run_dir, waits=rank_env.restarts > 0)
+        with PrintingReporter(run_dir, lock=lock) as reporter:
+            reporter.log("The earlier process ended after it had written the model: the run is completed.")
+            reporter.finish("completed")
+    elif rank_env.leads and rank_env.restarts == 0:
+        raise _already_complete(run_dir)
+    sys.exit(0)
+
+
+def _already_complete(run_dir: Path) -> InputError:
+    return InputError(
+        "run_completed",
+        f"The run in {run_dir} is already complete. To train its model further, start a new run with "
+        f"--set model.path={shell_word(run_dir / 'model')}",
+    )
+
+
 def _must_be_allowed(run_dir: Path, config: TrainConfig, *, resuming: bool) -> None:
-    if (run_dir / "model").exists():
-        raise InputError(
-            "run_completed",
-            f"The run in {run_dir} is already complete. To train its model further, start a new run with "
-            f"--set model.path={shell_word(run_dir / 'model')}",
-        )
     if resuming:
         return
+    if (run_dir / "model").exists():
+        raise _already_complete(run_dir)
     checkpoints = checkpoint_folder(config, run_dir)
     for taken in (RunFiles(run_dir).attempts, checkpoints):
         if taken.exists():
@@ -278,6 +298,8 @@ def _give_up(sentence: str) -> NoReturn:
 
 
 def _refuse(problem: Exception) -> NoReturn:
+    if isinstance(problem, UnicodeEncodeError):
+        problem = not_text()
     line = error_line(code_of(problem), str(problem))
     write_exit_message(line, os.environ)
     sys.stderr.write(f"{line}\n")

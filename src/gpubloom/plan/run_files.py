@@ -7,8 +7,9 @@ agent start the same file that a person can start.
 from gpubloom.plan.config import TrainConfig
 from gpubloom.plan.planner import Plan
 
-# Of a run directory: the tokens that its examples became.
+# Of a run directory: the tokens that its examples became, and data that was fetched from an address.
 EXAMPLES_FOLDER = ".examples"
+DATA_FOLDER = ".data"
 _CACHE = f'cache=session.run_dir / "{EXAMPLES_FOLDER}"'
 
 _SCRIPT = '''\

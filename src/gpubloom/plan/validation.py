@@ -132,6 +132,14 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
             return f"{field} {given!r} is above the limit of {limit:,}{_limit_name(str(location[-1]), limit)}"
         case "greater_than_equal":
             return f"{field} {given!r} is below the minimum of {context['ge']:,}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            return f"{field} {given!r} is not a whole number"
+        case "float_parsing" | "float_type":
+            return f"{field} {given!r} is not a number"
+        case "bool_parsing" | "bool_type":
+            return f"{field} {given!r} is not true or false"
+        case "string_unicode":
+            return f"{field} {given!r} is not UTF-8 text: rename the file or folder"
         case "value_error":
             return _in_field(field, str(context["error"]))
         case own if own not in _PYDANTIC_TYPES:

@@ -5,6 +5,7 @@ again only when the run has changed. Tags and notes lie in the run directory, in
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -31,28 +32,34 @@ _VERSION = 2
 _SKIPPED = frozenset({"node_modules", "__pycache__", "checkpoints", "traincard", "model"})
 
 
-def find_runs(folder: Path) -> Iterator[Path]:
-    """The run directories in a folder, and in its folders. A run directory itself is one run."""
+def find_runs(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+    """The run directories in a folder, and in its folders. A run directory itself is one run.
+
+    `left_out` gets the folders that cannot be read, and why.
+    """
     if not folder.is_dir():
         raise InputError("run_not_found", f"There is no folder {folder}.")
     pending = [(folder, 0)]
     found = 0
     while pending and found < _MOST_RUNS:
         here, depth = pending.pop()
-        if is_run(here):
-            found += 1
-            yield here
-            continue
-        if depth == _DEEPEST:
-            continue
-        with contextlib.suppress(OSError), os.scandir(here) as entries:
-            pending += [
-                (Path(entry.path), depth + 1)
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False)
-                and not entry.name.startswith(".")
-                and entry.name not in _SKIPPED
-            ]
+        try:
+            if is_run(here):
+                found += 1
+                yield here
+                continue
+            if depth == _DEEPEST:
+                continue
+            with os.scandir(here) as entries:
+                pending += [
+                    (Path(entry.path), depth + 1)
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False)
+                    and not entry.name.startswith(".")
+                    and entry.name not in _SKIPPED
+                ]
+        except OSError as problem:
+            left_out[here] = _reason(problem)
 
 
 def is_run(folder: Path) -> bool:
@@ -67,17 +74,27 @@ class RunFolder:
         self.folder = folder.absolute()
         self._cache = cache or _cache_folder()
         self._known: dict[Path, tuple[str, dict[str, Any]]] = {}
+        self.left_out: dict[Path, str] = {}
+        """The folders that the last call of `runs` could not read, and why."""
 
     def runs(self) -> list[Run]:
         """Newest first. A directory that cannot be read is left out."""
         found = []
-        for path in find_runs(self.folder):
-            with contextlib.suppress(OSError, ValueError):
+        self.left_out = {}
+        for path in find_runs(self.folder, self.left_out):
+            try:
                 found.append(self.run(path))
+            except (OSError, ValueError) as problem:
+                self.left_out[path] = _reason(problem)
         return sorted(found, key=lambda run: -run.created)
 
     def run(self, path: Path) -> Run:
         """One run directory. OSError, ValueError: it cannot be read."""
+        files = RunFiles(path)
+        for part, mode in ((files.folder, os.R_OK | os.X_OK), *((tail, os.R_OK) for tail in files.tails())):
+            # A reader takes what is closed to it for absent: the run would be one that has not begun.
+            if not os.access(part, mode):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), part)
         return _run(self.folder, path, self._summary(path))
 
     def find(self, run_id: str) -> Path | None:
@@ -91,7 +108,7 @@ class RunFolder:
         known = self._known.get(path)
         if known is not None and known[0] == state:
             return known[1]
-        kept = self._cache / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+        kept = self._cache / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
         content = read_json_object(kept) if kept.exists() else None
         if content is None or content.get("state") != state:
             content = {"state": state, "summary": read_summary(path)}
@@ -121,6 +138,13 @@ class RunFolder:
         return labels
 
 
+def _reason(problem: OSError | ValueError) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        name = f"{Path(problem.filename).name}: " if problem.filename else ""
+        return f"{name}{problem.strerror}"
+    return str(problem)
+
+
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "gpubloom" / "runs"
@@ -142,6 +166,8 @@ def read_summary(path: Path) -> dict[str, Any]:
     """What the list shows of a run directory, as JSON."""
     reading = Reading(path)
     reading.update()
+    if not reading.ranks and RunLock.holder(path) is None:
+        raise InputError("unreadable_run", f"{RunFiles(path).folder.name}: no readable events")
     state = reading.state
     attempts = reading.attempts.values()
     started = [attempt.started_at for attempt in attempts if attempt.started_at is not None]

@@ -14,7 +14,6 @@ def launched(tmp_path: Path, *scripts: str, most_restarts: int = 0) -> int:
     return Launcher(
         lambda restarts: members,
         lambda: None,
-        lambda: False,
         {},
         most_restarts=most_restarts,
     ).launch()

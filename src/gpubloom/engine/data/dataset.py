@@ -18,6 +18,7 @@ from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.errors import InputError
 from gpubloom.plan import DataConfig, find_files
+from gpubloom.plan.run_files import DATA_FOLDER
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.findings import Finding
 
@@ -192,7 +193,7 @@ class Dataset:
 def _with_files(config: DataConfig, cache: Path | None) -> DataConfig:
     """The config with files in place of addresses, which are fetched beside the run, or for this user."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpubloom"
-    folder = own / "data" if cache is None else cache.parent / ".data"
+    folder = own / "data" if cache is None else cache.parent / DATA_FOLDER
     found = {
         name: str(fetch_data(path, folder))
         for name in ("train_path", "eval_path")

@@ -63,14 +63,12 @@ class Launcher:
         self,
         members: Callable[[int], Sequence[Member]],
         newest: Callable[[], str | None],
-        is_complete: Callable[[], bool],
         environment: Mapping[str, str],
         *,
         most_restarts: int = MOST_RESTARTS,
     ) -> None:
         self._members = members
         self._newest = newest
-        self._is_complete = is_complete
         self._environment = environment
         self._most_restarts = most_restarts
         self._stop_signals: list[int] = []
@@ -92,8 +90,6 @@ class Launcher:
             ending = self._run_once(restarts, left, words)
             if ending.words is None or self._stop_signals:
                 return ending.code
-            if self._is_complete():
-                return 0
             before, newest = newest, self._newest()
             without_progress = 0 if newest != before else without_progress + 1
             if without_progress > self._most_restarts:

@@ -89,8 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         on_gpu = find_room(config, seconds=seconds)
     except ValueError as problem:
         return _end(error_line(code_of(problem), str(problem)), 1 if restarted else REFUSED)
-    if restarted and (home / "model").exists():
-        return 0
     order = ProcessSpec(options.script, tuple(options.arguments), passed_on(os.environ))
     return _train(order, config.said_processes, on_gpu=on_gpu)
 
