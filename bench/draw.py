@@ -121,7 +121,7 @@ def section(table: Table) -> str:
 def drawn() -> dict[Path, str]:
     """Every file that follows from the results, with what belongs in it."""
     values = recorded()
-    tables = [Table(group, values) for group in GROUPS]
+    tables = [table for table in (Table(group, values) for group in GROUPS) if table.rows]
     images = ROOT / "docs" / "images"
     pictures = {images / f"performance-{table.group.name}.svg": draw(table) for table in tables}
     before, _, rest = PAGE.read_text().partition(BEGIN)

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -190,19 +191,32 @@ def main() -> None:
     gpu = machine["gpus"][0]["name"] if machine["gpus"] else "cpu"
     rate = machine["calibration"]["matrix_flops"]
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    path = options.out / f"{gpu.split()[-1].lower()}-{date}.json"
-    found: dict[str, Any] = {"machine": gpu, "date": date, "figures": []}
+    path = options.out / f"{kind_of(gpu)}-{date}.json"
     for group in GROUPS:
         if options.groups and group.name not in options.groups:
             continue
         for figure, value in measured(wanted(group.figures, options.nanogpt), options.nanogpt, rate):
             entry = {"group": group.name, "work": figure.work, "name": figure.name, "value": value}
             print(json.dumps(entry), flush=True)
-            found["figures"].append(entry)
-            # Written each time: what was measured stays, whatever the next program does.
-            options.out.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(found, indent=1) + "\n")
+            record(path, gpu, date, entry)
     print(f"Written: {path}. To update the page: python bench/draw.py")
+
+
+def kind_of(gpu: str) -> str:
+    """h200 of "NVIDIA H200"; a name without such a part as it is."""
+    kind = re.search(r"\b[A-Z]{1,3}\d{2,4}\b", gpu)
+    return (kind[0] if kind else gpu.replace(" ", "-")).lower()
+
+
+def record(path: Path, gpu: str, date: str, entry: dict[str, Any]) -> None:
+    """Add a figure to the file of the day at once, in place of an earlier value of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures = json.loads(path.read_text())["figures"] if path.exists() else []
+    figures = [each for each in figures if any(each[key] != entry[key] for key in ("group", "work", "name"))]
+    found = {"machine": gpu, "date": date, "figures": [*figures, entry]}
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    new.replace(path)
 
 
 def measured_machine() -> dict[str, Any]:
@@ -237,17 +251,29 @@ def measured(
         command = [sys.executable, str(BENCH / program[0]), *rows, *program[1:]]
         if nanogpt is not None and program[0] == "small_step.py":
             command += ["--nanogpt", str(nanogpt)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        for figure in own:
-            lines = [line for line in printed if figure.row in line.values() and figure.field in line]
-            if lines:
-                yield figure, lines[-1][figure.field]
-            else:
-                print(f"No figure: {' '.join(command[1:])}: {done.stdout[-300:]}", flush=True)
+        missing = list(own)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            for text in running.stdout:
+                line = printed(text)
+                for figure in [each for each in missing if each.row in line.values()]:
+                    if figure.field in line:
+                        missing.remove(figure)
+                        yield figure, line[figure.field]
+        for figure in missing:
+            print(f"No figure of {figure.work}, {figure.name}: python {' '.join(command[1:])}", flush=True)
     for figure in figures:
         if figure.operations and rate is not None:
             yield figure, round(rate / figure.operations, 1)
+
+
+def printed(text: str) -> dict[str, Any]:
+    """What a program printed in a line, if it is an object of JSON."""
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return line if isinstance(line, dict) else {}
 
 
 if __name__ == "__main__":

@@ -212,3 +212,33 @@ def test_a_gpu_is_measured_with_its_link() -> None:
     # The link is slowed by the optimizer at most; together they move more than either alone.
     assert found.link_during_adam <= 1.1 * found.link_duplex
     assert found.host_memory_bytes_per_s > 0.9 * found.host_adam_bytes_per_s
+
+
+class LinkOfSeconds:
+    """A link whose copies take as long as told."""
+
+    def __init__(self, seconds: float, fails_after: int = 10**9) -> None:
+        self.copies = 0
+        self._seconds, self._fails_after = seconds, fails_after
+
+    def both(self) -> None:
+        self.copies += 1
+        if self.copies > self._fails_after:
+            raise RuntimeError("the device is lost")
+        time.sleep(self._seconds)
+
+
+def together(link: LinkOfSeconds) -> dict[str, float]:
+    adam = calibrate.HostAdam(1, pinned=False, elements=1 << 16)
+    return calibrate._together(adam, link, CPU)  # type: ignore[arg-type]
+
+
+def test_link_and_optimizer_move_at_least_what_the_link_moves_alone() -> None:
+    """However slow the optimizer is beside it."""
+    found = together(LinkOfSeconds(1e-4))
+    assert found["host_memory_bytes_per_s"] > 0.5 * 2 * found["link_during_adam"]
+
+
+def test_a_link_that_fails_ends_the_measurement() -> None:
+    with pytest.raises(RuntimeError, match="device is lost"):
+        together(LinkOfSeconds(1e-4, fails_after=2))

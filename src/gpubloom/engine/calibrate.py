@@ -32,8 +32,8 @@ _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
 _ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
-# Of a streamed step: updates of so many elements, and copies each way beside them.
-_UPDATES, _COPIES = 2, 3
+# Updates between two looks at the link.
+_UPDATES = 2
 # Of the models that a CPU is measured with: positions of a row, and steps.
 _LENGTH = 64
 _WARM_UP, _FEWEST_STEPS, _MOST_STEPS = 3, 7, 30
@@ -161,12 +161,13 @@ class HostAdam:
 
 
 def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, float]:
-    """The link while the optimizer never pauses; what both move together in a streamed step.
+    """The link while the optimizer never pauses; what both move when they begin and end together.
 
-    There, the CPU updates about two of three layers. At that rate the host's memory moves a tenth more than
-    where the link has to take from the optimizer what it can get.
+    That is as in a streamed step, where the CPU and the link update layers side by side. The host's memory
+    moves a tenth more then than where the link has to take from the optimizer what it can get.
     """
     over = threading.Event()
+    update_seconds = _UPDATES * _seconds(adam.update, _CPU)
 
     def update() -> None:
         while not over.is_set():
@@ -178,18 +179,22 @@ def _together(adam: HostAdam, link: Link, device: torch.device) -> dict[str, flo
 
     def step() -> None:
         updating = pool.submit(update_some)
-        for _ in range(_COPIES):
+        for _ in range(copies):
             link.both()
         _wait(device)
         updating.result()
 
     with ThreadPoolExecutor(1, thread_name_prefix="calibrate-adam") as pool:
         updating = pool.submit(update)
-        each_way = _COPY_BYTES / _seconds(link.both, device, at_least=3 * _SECONDS_EACH)
-        over.set()
+        try:
+            each_way = _COPY_BYTES / _seconds(link.both, device, at_least=3 * _SECONDS_EACH)
+        finally:
+            # The pool waits for its thread, whatever happened.
+            over.set()
         updating.result()
+        copies = max(1, round(update_seconds * each_way / _COPY_BYTES))
         seconds = _seconds(step, _CPU, at_least=2 * _SECONDS_EACH)
-    moved = _UPDATES * adam.bytes("fp32") + 2 * _COPIES * _COPY_BYTES
+    moved = _UPDATES * adam.bytes("fp32") + 2 * copies * _COPY_BYTES
     return {"link_during_adam": each_way, "host_memory_bytes_per_s": moved / seconds}
 
 
@@ -347,8 +352,10 @@ def _steps_of(probe: _Probe) -> Iterator[Callable[[], None]]:
         executor.optimizer_step(1e-3)
         executor.settle()
 
-    yield step
-    executor.close()
+    try:
+        yield step
+    finally:
+        executor.close()
 
 
 def _product_rate(device: torch.device, dtype: torch.dtype) -> float:

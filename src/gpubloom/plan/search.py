@@ -2,15 +2,16 @@
 
 A candidate is described by a few counts: the first `resident` layers have their optimizer state on the
 device, the last `kept` keep their activations, `filled` more hold their weights through the step, and
-`linked` of those with state on the host are updated through the link, spread evenly. All combinations are
-judged, apart from those that a lower bound rules out; so more memory never gives a slower plan.
+`linked` of those with state on the host are updated through the link, spread evenly. All combinations that
+fit without linked layers are judged, apart from those that a lower bound rules out; so more memory never
+gives a slower plan.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpubloom.plan.memory import Bytes, Residency, device_bytes, host_bytes, loss_bytes
+from gpubloom.plan.memory import PASSING_STATES, Bytes, Residency, device_bytes, host_bytes, loss_bytes
 from gpubloom.plan.placement import BlockPlacement, Placement
 from gpubloom.plan.timing import phases
 from gpubloom.plan.workload import Timed, Work
@@ -328,7 +329,6 @@ class _Search:
         return range(most, -1, -1)
 
     def _over_residents(self, common: Candidate) -> None:
-        work = self._timed.work
         common = common._replace(filled=self._filled_in(common))
         for resident in self._residents(common):
             at = common._replace(resident=resident)
@@ -339,17 +339,25 @@ class _Search:
                     # The host is full; with fewer resident layers it has even more to hold.
                     break
                 continue
-            if self._bound(at._replace(kept=work.count)) < self._seconds:
-                self._over_linked(at)
+            self._over_linked(at)
 
     def _over_linked(self, at: Candidate) -> None:
         """The link takes updates off the host only where the host would keep the GPU waiting."""
         work = self._timed.work
-        self._over_kept(at)
+        # Only of this number of linked layers: with others the host may need less.
+        if self._bound(at._replace(kept=work.count)) < self._seconds:
+            self._over_kept(at)
         if not work.full or not work.on_gpu or work.needs_gpu_updates:
             return
-        forward = phases(self._timed, residency(self._timed, at._replace(filled=work.count)))[0]
-        if forward.host <= forward.compute:
+        free = residency(self._timed, at._replace(filled=work.count, kept=work.count))
+        forward, *others = phases(self._timed, free)
+        if max(forward.host, forward.link, forward.host_memory) <= forward.compute:
+            return
+        # At best the CPU and the link share the updates so that both end at once, and nothing else waits.
+        early = PASSING_STATES * (4 * self._timed.sums.largest_trained + self._timed.sums.largest_moments)
+        sent = max(0, 4 * free.host_state + free.host_moments - early) / self._timed.rates.link_both
+        shared = forward.host * sent / (forward.host + sent)
+        if max(forward.compute, shared) + sum(phase.compute for phase in others) >= self._seconds:
             return
         left = work.count - at.resident
         for linked in sorted({left * part // 16 for part in _LINKED_SIXTEENTHS} - {0}):

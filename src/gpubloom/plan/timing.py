@@ -59,7 +59,8 @@ def phases(timed: Timed, at: Residency) -> tuple[Lanes, ...]:
     adam -= _second_updates(timed, at)
     # Muon's products of layers on their way through the GPU take turns with those of the forward pass.
     muon = timed.muon / max(1, sums.trained[-1])
-    shared = costs.STATE_LANE_USE * rates.link_during_updates / rates.link_both if adam else 1.0
+    shared = rates.link_during_updates / rates.link_both if adam else 1.0
+    shared *= costs.STATE_LANE_USE if linked else 1.0
     forward = Lanes(
         "forward",
         compute=sums.forward_total + casting + muon * at.link_state,
@@ -132,7 +133,8 @@ def bottleneck(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
             "host memory bandwidth": phase.host_memory,
         }
         longest = max(parts, key=lambda part: parts[part])
-        waited[longest] = waited.get(longest, 0.0) + max(0.0, parts[longest] - phase.compute)
+        overlapped = _side_by_side(*parts.values())
+        waited[longest] = waited.get(longest, 0.0) + max(0.0, overlapped - phase.compute)
         if phase.name == "launches":
             waited["kernel launches"] = phase.seconds
     if sum(waited.values()) < 0.1 * sum(phase.seconds for phase in found):

@@ -90,8 +90,9 @@ class Device:
             self.compute = self.copy_in = self.state_in = self.state_update = self.copy_out = Lane(None)
 
     def name_of(self, lane: Lane) -> str:
-        names = {self.compute: "compute", self.copy_in: "copy in", self.copy_out: "copy out"}
-        return names.get(lane, "state in")
+        if lane is self.compute:
+            return "compute"
+        return {self.copy_in: "copy in", self.copy_out: "copy out"}.get(lane, "state in")
 
     def empty(self, length: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(length, dtype=dtype, device=self.torch)
