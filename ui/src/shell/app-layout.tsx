@@ -89,7 +89,7 @@ export function AppLayout() {
         </aside>
         <PhoneMenu />
         <div className="flex min-w-0 flex-col max-lg:min-h-[calc(100dvh-57px)]">
-          <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] grow px-4 pt-5 pb-6 outline-none sm:px-7">
+          <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] grow px-4 py-5 outline-none sm:px-7">
             <ReloadNotice />
             {uploading && (
               <Suspense fallback={null}>
