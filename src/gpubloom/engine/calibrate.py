@@ -32,7 +32,7 @@ _SECONDS_EACH = 0.12
 _COPY_BYTES = 256 * 2**20
 _PRODUCT_SIZE = 8_192
 _ADAM_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 22}
-# Updates between two looks at the link.
+# Updates beside which the link copies as much as it can.
 _UPDATES = 2
 # Of the models that a CPU is measured with: positions of a row, and steps.
 _LENGTH = 64
