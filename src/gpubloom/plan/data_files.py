@@ -1,19 +1,25 @@
-"""The files of a run's data: which files a path means, about how many tokens they hold, and the demo's files.
+"""The files of a run's data: which files a path means, which of them are read, about how many tokens they
+hold, and the demo's files.
 
-Looks at names and sizes only.
+Training chooses its files here too, so what a plan counts is what a run reads. Text is looked at to its end,
+because nothing else says whether it is text; of token files and files of rows, only the size.
 """
 
+import codecs
 import glob
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpubloom.errors import InputError
 from gpubloom.plan.data_config import DataConfig
 
 # English and code under a BPE of a few thousand tokens; only used to predict how long a run takes.
 _BYTES_PER_BPE_TOKEN = 3.5
+_SNIFFED_BYTES = 8_192
+_BLOCK_BYTES = 1 << 20
 _PACKED = (".parquet", ".gz", ".zst", ".zip")
 # The same of text in such a file.
 _BYTES_PER_PACKED_TOKEN = 1.5
@@ -29,6 +35,8 @@ TOKENIZER_FILES = (
     "merges.txt",
     "tokenizer.model",
 )
+
+Read = TypeVar("Read")
 
 
 def find_files(path: str) -> list[Path]:
@@ -46,6 +54,81 @@ def find_files(path: str) -> list[Path]:
     raise InputError(
         "data_not_found", f"The file or folder {path} does not exist: restore it, or choose other data."
     )
+
+
+def find_token_files(path: str) -> list[Path] | None:
+    """The binary token files behind a path, or None when it means text."""
+    files = find_files(path)
+    # Among text, a .bin file is most likely something else: it is passed over like any other binary.
+    return files if files and all(file.suffix == ".bin" for file in files) else None
+
+
+def read_text_files(path: str, read: Callable[[Path], Read]) -> tuple[list[Read], list[Path]]:
+    """What `read` makes of the text files behind a path, and the files that are passed over.
+
+    A file named by itself must be text; in a folder, others are passed over. `read` raises ValueError for a
+    file that is not text, and returns something false for an empty one.
+    """
+    files = find_files(path)
+    named = len(files) == 1 and files[0] == Path(path).expanduser()
+    found: list[Read] = []
+    skipped: list[Path] = []
+    for file in files:
+        try:
+            text = read(file)
+        except ValueError:
+            if named:
+                raise
+            skipped.append(file)
+        else:
+            if text:
+                found.append(text)
+    if not found:
+        if named:
+            raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
+        raise InputError(
+            "data_without_text",
+            f"{path} contains no text: none of its {len(files)} files is non-empty UTF-8 text.",
+        )
+    return found, skipped
+
+
+def text_of(file: Path) -> Iterator[str]:
+    """The text of a file, piece by piece. InputError when it cannot be read or is not UTF-8 text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    offset = 0
+    try:
+        with file.open("rb") as opened:
+            while True:
+                block = opened.read(_BLOCK_BYTES)
+                if offset == 0:
+                    _must_begin_as_text(file, block)
+                offset -= len(decoder.getstate()[0])
+                piece = decoder.decode(block, final=not block)
+                # Windows puts a byte order mark before its UTF-8. It is not part of the text.
+                yield piece.removeprefix("\ufeff") if offset == 0 else piece
+                if not block:
+                    return
+                offset = opened.tell()
+    except OSError as problem:
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            "not_utf8",
+            f"{file} is not UTF-8 text (byte {offset + problem.start:,} is "
+            f"0x{problem.object[problem.start]:02x}); convert the file to UTF-8, for example with iconv.",
+        ) from None
+
+
+def _must_begin_as_text(file: Path, content: bytes) -> None:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(
+            "not_utf8", f"{file} is UTF-16 text; convert the file to UTF-8, for example with iconv."
+        )
+    if b"\0" in content[:_SNIFFED_BYTES]:
+        raise InputError(
+            "binary_file", f"{file} is a binary file, not text; the name of a token file must end with .bin."
+        )
 
 
 def find_tokenizer_files(path: str) -> list[Path]:
@@ -69,16 +152,31 @@ def _tokens_at(path: str, data: DataConfig) -> float:
     # Said before a process with torch is started to find it out.
     if not any(file.stat().st_size for file in files):
         raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
-    tokens = 0.0
-    for file in files:
-        size = file.stat().st_size
-        if data.kind == "examples":
-            tokens += size / (_BYTES_PER_PACKED_TOKEN if file.suffix in _PACKED else _BYTES_PER_BPE_TOKEN)
-        elif file.suffix == ".bin":
-            tokens += size / {"uint16": 2, "uint32": 4}[data.token_dtype]
-        else:
-            tokens += size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
-    return tokens
+    if data.kind == "examples":
+        return sum(
+            file.stat().st_size
+            / (_BYTES_PER_PACKED_TOKEN if file.suffix in _PACKED else _BYTES_PER_BPE_TOKEN)
+            for file in files
+        )
+    if (token_files := find_token_files(path)) is not None:
+        return sum(file.stat().st_size for file in token_files) / {"uint16": 2, "uint32": 4}[data.token_dtype]
+    size = sum(read_text_files(path, _text_size)[0])
+    return size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
+
+
+def _text_size(file: Path) -> int:
+    try:
+        now = file.stat()
+    except OSError as problem:
+        raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
+    return _size_of_text(file.absolute(), now.st_size, now.st_mtime_ns)
+
+
+# A form asks for its plan again after every change.
+@lru_cache(10_000)
+def _size_of_text(file: Path, size: int, changed: int) -> int:
+    """The bytes of a file's text, for as long as the file stays as it is."""
+    return sum(len(piece.encode()) for piece in text_of(file))
 
 
 def _hidden(file: Path, root: Path) -> bool:

@@ -4,7 +4,6 @@ A dataset is a value: opening the same files with the same config gives the same
 text raises ValueError with one sentence that says why.
 """
 
-import codecs
 import hashlib
 import os
 from collections.abc import Sequence
@@ -17,81 +16,13 @@ from gpubloom.datasets.remote_data import fetch_data, is_remote
 from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
 from gpubloom.errors import InputError
-from gpubloom.plan import DataConfig, find_files
+from gpubloom.plan import DataConfig
+from gpubloom.plan.data_files import find_token_files, read_text_files, text_of
 from gpubloom.plan.run_files import DATA_FOLDER
 from gpubloom.traincard import Reporter
 from gpubloom.traincard.findings import Finding
 
-_SNIFFED_BYTES = 8_192
-
 _FINGERPRINT_TOKENS = 1 << 20
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Documents in a fixed order, and the files of a folder that were passed over."""
-
-    documents: tuple[str, ...]
-    skipped: tuple[Path, ...]
-
-
-def read_texts(path: str, files: Sequence[Path]) -> Texts:
-    """The documents behind a path. A file named by itself must be text; in a folder, others are skipped."""
-    named = len(files) == 1 and files[0] == Path(path).expanduser()
-    documents: list[str] = []
-    skipped: list[Path] = []
-    for file in files:
-        try:
-            document = _read(file)
-        except ValueError:
-            if named:
-                raise
-            skipped.append(file)
-        else:
-            if document:
-                documents.append(document)
-    if not documents:
-        if named:
-            raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
-        raise InputError(
-            "data_without_text",
-            f"{path} contains no text: none of its {len(files)} files is non-empty UTF-8 text.",
-        )
-    return Texts(tuple(documents), tuple(skipped))
-
-
-def only_tokens(path: str) -> list[Path] | None:
-    """The binary token files behind a path, or None when it means text."""
-    files = find_files(path)
-    tokens = [file for file in files if file.suffix == ".bin"]
-    if tokens and len(tokens) == len(files):
-        return tokens
-    # Among text, a .bin file is most likely something else: it is passed over like any other binary.
-    return None
-
-
-def _read(file: Path) -> str:
-    try:
-        content = file.read_bytes()
-    except OSError as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError(
-            "not_utf8", f"{file} is UTF-16 text; convert the file to UTF-8, for example with iconv."
-        )
-    if b"\0" in content[:_SNIFFED_BYTES]:
-        raise InputError(
-            "binary_file", f"{file} is a binary file, not text; the name of a token file must end with .bin."
-        )
-    try:
-        # Windows puts a byte order mark before its UTF-8. It is not part of the text.
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            "not_utf8",
-            f"{file} is not UTF-8 text (byte {problem.start:,} is 0x{content[problem.start]:02x}); "
-            "convert the file to UTF-8, for example with iconv.",
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -205,12 +136,12 @@ def _with_files(config: DataConfig, cache: Path | None) -> DataConfig:
 def _tokens(
     path: str, config: DataConfig, tokenizer: Tokenizer | None
 ) -> tuple[Tokens, Tokenizer, tuple[str, ...]]:
-    if (files := only_tokens(path)) is not None:
+    if (files := find_token_files(path)) is not None:
         tokenizer = tokenizer or _tokenizer_of_token_files(config)
         return _read_token_files(files, config.token_dtype, tokenizer.vocab_size), tokenizer, ()
-    texts = read_texts(path, find_files(path))
-    tokenizer = tokenizer or Tokenizer.create(config.tokenizer, texts.documents)
-    return _join(texts.documents, tokenizer), tokenizer, _notes(path, texts)
+    documents, skipped = read_text_files(path, lambda file: "".join(text_of(file)))
+    tokenizer = tokenizer or Tokenizer.create(config.tokenizer, documents)
+    return _join(documents, tokenizer), tokenizer, _notes(path, skipped)
 
 
 def _tokenizer_of_token_files(config: DataConfig) -> Tokenizer:
@@ -280,11 +211,11 @@ def _must_hold(tokens: Tokens, context_length: int, path: str) -> None:
         )
 
 
-def _notes(path: str, texts: Texts) -> tuple[str, ...]:
-    if not texts.skipped:
+def _notes(path: str, skipped: Sequence[Path]) -> tuple[str, ...]:
+    if not skipped:
         return ()
-    names = ", ".join(file.name for file in texts.skipped[:3])
-    more = ", …" if len(texts.skipped) > 3 else ""
-    count = len(texts.skipped)
+    names = ", ".join(file.name for file in skipped[:3])
+    more = ", …" if len(skipped) > 3 else ""
+    count = len(skipped)
     what = "1 file is not UTF-8 text and was" if count == 1 else f"{count} files are not UTF-8 text and were"
     return (f"{path}: {what} skipped ({names}{more})",)
