@@ -137,6 +137,15 @@ def test_columns_are_mapped_as_in_the_commands_for_datasets(
     assert (wrong.exit_code, printed(wrong.stderr)) == (2, ["invalid_option"])
 
 
+def test_a_column_of_numbers_is_trained_as_text_only_when_asked_for(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "numbers.jsonl").write_text('{"x": 1}\n')
+    command = ["finetune", str(model), str(tmp_path / "numbers.jsonl"), "--preflight", "--json"]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, printed(refused.stderr)) == (2, ["format_uncertain"])
+    done = CliRunner().invoke(app, [*command, "--map", "text=x"])
+    assert done.exit_code == 0, done.output
+
+
 def test_a_table_without_rows_is_refused_for_having_none(model: Path, tmp_path: Path) -> None:
     (tmp_path / "head.csv").write_text("prompt,completion\n")
     refused = CliRunner().invoke(app, ["finetune", str(model), str(tmp_path / "head.csv"), "--preflight"])

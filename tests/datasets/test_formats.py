@@ -76,6 +76,24 @@ def test_unknown_columns_are_left_to_a_person() -> None:
     assert advice(found, rows).endswith("--map prompt=a --map 'completion=my b'")
 
 
+@pytest.mark.parametrize("column", ["x", "text"])
+@pytest.mark.parametrize("values", [[1], [0.5, None]])
+def test_a_column_without_text_is_not_taken_as_text_unasked(column: str, values: list[Any]) -> None:
+    rows = [{column: value} for value in values]
+    found = detect(rows)
+    assert not found.is_sure
+    assert f"{column} contains numbers and no text" in found.reason
+    # A person may still want the numbers.
+    assert advice(found, rows).endswith(f"--map text={column}")
+    assert to_example(rows[0], Mapping.by_hand({"text": column})).text == str(values[0])
+
+
+def test_a_column_of_texts_may_have_numbers_between_them() -> None:
+    found = detect([{"x": 1}, {"x": "one"}])
+    assert found.is_sure
+    assert found.mapping == Mapping("text", {"text": "x"})
+
+
 def test_answers_inside_of_a_list_are_offered_with_their_path() -> None:
     rows: list[dict[str, Any]] = [{"question": "q", "answers": [{"answer": "a"}]}]
     found = detect(rows)

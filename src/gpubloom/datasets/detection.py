@@ -15,7 +15,7 @@ SAMPLE_ROWS = 200
 # Below it, a person is asked which column is what.
 SURE = 0.6
 # Less than that: a person says whether half of the data is what they want.
-_PREFERENCE = _NESTED = 0.5
+_PREFERENCE = _NESTED = _NUMBERS = 0.5
 
 _CONVERSATIONS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
 _PAIRS: tuple[tuple[str, str, float], ...] = (
@@ -168,12 +168,19 @@ def _candidates(
             yield Mapping("prompt_completion", chosen), prior, why
     for name, prior in _TEXTS.items():
         if name in columns:
-            why = f"The column {columns[name]} looks like plain text"
-            yield Mapping("text", {"text": columns[name]}), prior, why
+            yield _text(rows, columns[name], prior, f"The column {columns[name]} looks like plain text")
     yield from _nested(rows, columns)
     if len(columns) == 1:
         (only,) = columns.values()
-        yield Mapping("text", {"text": only}), 0.6, f"{only} is the only column, so it is used as plain text"
+        yield _text(rows, only, SURE, f"{only} is the only column, so it is used as plain text")
+
+
+def _text(rows: Sequence[dict[str, Any]], column: str, prior: float, why: str) -> tuple[Mapping, float, str]:
+    """A column as plain text; whether its numbers are meant as text, a person says."""
+    values = [row[column] for row in rows if row.get(column) is not None]
+    if values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        prior, why = min(prior, _NUMBERS), f"The column {column} contains numbers and no text"
+    return Mapping("text", {"text": column}), prior, why
 
 
 def _is_verdict(rows: Sequence[dict[str, Any]], column: str) -> bool:
