@@ -54,7 +54,7 @@ from gpubloom.cli import (
     what_ran,
 )
 from gpubloom.cli.old_names import with_new_name
-from gpubloom.cli.output import echo, fail
+from gpubloom.cli.output import STOPPED, echo, fail
 
 # typer names no more of its errors of the command line than this one.
 _UsageError: Any = typer.BadParameter.__base__
@@ -88,13 +88,24 @@ def _usage_errors() -> Iterator[None]:
         fail("usage", sentence, status=problem.exit_code)
 
 
+@contextmanager
+def _interrupted_prompts() -> Iterator[None]:
+    """Within it, Ctrl-C at a prompt ends as every other one; typer takes it for a no."""
+    try:
+        yield
+    except typer.Abort as problem:
+        if isinstance(problem.__context__, KeyboardInterrupt):
+            raise typer.Exit(STOPPED) from None
+        raise
+
+
 class _Commands(TyperGroup):
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _usage_errors():
+        with _usage_errors(), _interrupted_prompts():
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
