@@ -1,15 +1,14 @@
 """The files of a run's data: which files a path means, which of them are read, about how many tokens they
 hold, and the demo's files.
 
-Training chooses its files here too, so what a plan counts is what a run reads. Text is looked at to its end,
-because nothing else says whether it is text; of token files and files of rows, only the size.
+Training chooses its files here too, so what a plan counts is what a run reads. A plan looks at the first
+mebibyte of a text; of token files and files of rows, only at the size.
 """
 
 import codecs
 import glob
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,18 +164,9 @@ def _tokens_at(path: str, data: DataConfig) -> float:
 
 
 def _text_size(file: Path) -> int:
-    try:
-        now = file.stat()
-    except OSError as problem:
-        raise InputError("unreadable_file", f"{file} cannot be read: {problem.strerror}.") from None
-    return _size_of_text(file.absolute(), now.st_size, now.st_mtime_ns)
-
-
-# A form asks for its plan again after every change.
-@lru_cache(10_000)
-def _size_of_text(file: Path, size: int, changed: int) -> int:
-    """The bytes of a file's text, for as long as the file stays as it is."""
-    return sum(len(piece.encode()) for piece in text_of(file))
+    """Bytes of a file that begins as text. Only training reads the rest: a form asks for its plan often."""
+    first = next(text_of(file))
+    return file.stat().st_size if first else 0
 
 
 def _hidden(file: Path, root: Path) -> bool:
