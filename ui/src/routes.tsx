@@ -1,6 +1,6 @@
 /** The routes and the router. Each page is loaded when it is first visited. */
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect, useChildMatches } from "@tanstack/react-router";
 import { authStateQuery } from "./api/auth";
 import { queryClient } from "./api/client";
 import { jobQuery } from "./api/jobs";
@@ -10,9 +10,11 @@ import { BarePagePending, PageOutlet, PagePending, UnreachableNotice } from "./s
 import { BarePageError, NotFound, PageError, reachablePart } from "./shell/page-error";
 
 function Root() {
+  const inFrame = useChildMatches({ select: ([page]) => page?.routeId === "/app" && page.status === "success" });
   return (
     <>
-      <UnreachableNotice />
+      {/* Inside the app it stands beside the sidebar, which is as high as the window. */}
+      {!inFrame && <UnreachableNotice />}
       <PageOutlet />
       <Toasts />
     </>

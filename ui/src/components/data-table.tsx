@@ -77,17 +77,19 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
         "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:p-0",
         column.end ? "md:text-right" : "wrap-anywhere",
         named && "max-md:order-4",
+        // The label stands on the first line of its value.
+        named && !column.lead && !column.quiet && "max-md:flex max-md:items-baseline",
         named && column.lead && "normal-nums max-md:order-1 max-md:flex-1",
         named && column.quiet && "max-md:order-2 max-md:ml-auto",
         nothing && "max-md:hidden",
       )}
     >
       {named && !column.lead && !column.quiet && (
-        <span aria-hidden className="mr-1.5 text-2xs text-faint md:hidden">
+        <span aria-hidden className="mr-1.5 shrink-0 text-2xs text-faint md:hidden">
           {column.header}
         </span>
       )}
-      {column.lead ? content : <div className={cn("min-w-0", named && !column.quiet && "max-md:inline-block max-md:text-sm")}>{nothing && !column.quiet ? "–" : content}</div>}
+      {column.lead ? content : <div className={cn("min-w-0", named && !column.quiet && "max-md:text-sm")}>{nothing && !column.quiet ? "–" : content}</div>}
     </td>
   );
 }

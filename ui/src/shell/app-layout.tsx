@@ -10,7 +10,7 @@ import { Notice } from "@/components/notice";
 import { useUploads } from "@/uploads/upload-store";
 import { Footer } from "./footer";
 import { AccountCorner, NavigationList, PhoneMenu } from "./navigation";
-import { Brand, PageOutlet } from "./page";
+import { Brand, PageOutlet, UnreachableNotice } from "./page";
 import { CurrentUser } from "./session";
 
 /** Lets a keyboard pass over the navigation. Focus is moved by hand: a fragment in the address would confuse the router. */
@@ -89,6 +89,7 @@ export function AppLayout() {
         </aside>
         <PhoneMenu />
         <div className="flex min-w-0 flex-col max-lg:min-h-[calc(100dvh-57px)]">
+          <UnreachableNotice />
           <main id="content" ref={content} tabIndex={-1} className="max-w-[1320px] grow px-4 py-5 outline-none sm:px-7">
             <ReloadNotice />
             {uploading && (

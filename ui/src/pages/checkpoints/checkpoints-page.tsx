@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Save, SearchX } from "lucide-react";
-import { projectsQuery } from "@/api/projects";
 import { allCheckpointsQuery } from "@/api/tasks";
 import type { CheckpointOfJob } from "@/api/types";
 import { Button } from "@/components/button";
@@ -11,6 +10,7 @@ import { SearchBox, Select } from "@/components/input";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
+import { useProjectOptions } from "@/forms/project-options";
 import { CheckpointActions, evalLossText } from "@/pages/job/checkpoints-card";
 import { methodText } from "@/pages/job/tuning-card";
 import { NewJobLink } from "@/pages/jobs/new-job-link";
@@ -21,7 +21,6 @@ import { bytesText, countText, numberOf } from "@/text/numbers";
 
 const route = getRouteApi("/app/checkpoints");
 const PAGE = 25;
-const MOST = 100;
 
 const columns: Column<CheckpointOfJob>[] = [
   { header: "Checkpoint", lead: true, cell: (checkpoint) => <Name checkpoint={checkpoint} /> },
@@ -119,7 +118,6 @@ function Pair({ first, second }: { first: string; second: string | null }) {
 }
 
 function ProjectChoice({ chosen, onChoose }: { chosen: string | undefined; onChoose: (id: string | undefined) => void }) {
-  const projects = useQuery(projectsQuery({ limit: MOST }));
-  const options = [["", "All projects"] as const, ...(projects.data?.items ?? []).map((project) => [project.id, project.name] as const)];
+  const options = [["", "All projects"] as const, ...useProjectOptions(chosen).options];
   return <Select aria-label="Project" options={options} value={chosen ?? ""} onChange={(event) => onChoose(event.target.value || undefined)} className="sm:w-52" />;
 }

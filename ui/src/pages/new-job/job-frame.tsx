@@ -4,7 +4,6 @@ import { Download, FileCode } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { FormProvider, useFormContext, useWatch } from "react-hook-form";
 import { planScriptQuery } from "@/api/jobs";
-import { projectsQuery } from "@/api/projects";
 import type { PlanRequest } from "@/api/types";
 import { Accordion } from "@/components/accordion";
 import { Button, CopyButton } from "@/components/button";
@@ -16,6 +15,7 @@ import { FailureNotice } from "@/components/notice";
 import { Tab, TabList, TabPanel, Tabs } from "@/components/tabs";
 import { Field, SelectField, TextField } from "@/forms/field";
 import { type JobFormValues, NEW_PROJECT } from "@/forms/job-form";
+import { useProjectOptions } from "@/forms/project-options";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { aboutText, counted, durationText } from "@/text/numbers";
 import { ConfigDefaults, useFieldError } from "./config-fields";
@@ -139,8 +139,8 @@ export function JobAccordion({ form, usualName }: Omit<JobCardProps, "inProject"
   const [open, setOpen] = useState(false);
   const error = useFieldError();
   const [name, project, projectName] = useWatch({ control: form.control, name: ["name", "project", "projectName"] });
-  const projects = useQuery(projectsQuery({ limit: 100 }));
-  const known = projects.data?.items.find(({ id }) => id === project)?.name;
+  const projects = useProjectOptions(project === NEW_PROJECT ? undefined : project);
+  const known = projects.options.find(([id]) => id === project)?.[1];
   const projectText = project === NEW_PROJECT ? `new project “${projectName}”` : known && `project “${known}”`;
   const wrong = ["name", "project", "projectName"].some((field) => error(field) !== undefined);
   return (
@@ -152,17 +152,17 @@ export function JobAccordion({ form, usualName }: Omit<JobCardProps, "inProject"
 
 /** The project a job belongs to: one that exists, or one that is created together with the job. */
 function ProjectFields() {
-  const projects = useQuery(projectsQuery({ limit: 100 }));
   const { register } = useFormContext<JobFormValues>();
   const project = useWatch<JobFormValues, "project">({ name: "project" });
+  const projects = useProjectOptions(project === NEW_PROJECT ? undefined : project);
   const error = useFieldError();
-  const options = [[NEW_PROJECT, "New project…"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
+  const options = [[NEW_PROJECT, "New project…"] as const, ...projects.options];
   return (
     <>
       <div className="grid min-w-0 content-start gap-2">
         {/* The list arrives after the form: without its value the browser would show the first entry. */}
         <SelectField label="Project" value={project} options={options} registration={register("project")} error={error("project")} />
-        <LoadFailure query={projects} />
+        <LoadFailure query={projects.query} />
       </div>
       {project === NEW_PROJECT && (
         <TextField label="New project name" autoComplete="off" registration={register("projectName")} error={error("projectName")} />

@@ -15,7 +15,7 @@ import { Select } from "@/components/input";
 import { Loaded, Skeleton, SkeletonRows } from "@/components/loaded";
 import { counted, metricText } from "@/text/numbers";
 import { ParallelPanel } from "./parallel-panel";
-import { groupColour, isSeed, shortNames, valueText } from "./run-words";
+import { cutNames, groupColour, isSeed, shortNames, valueText } from "./run-words";
 
 type ComparePanelProps = { rows: readonly RunRow[]; configs: readonly string[]; metrics: readonly string[]; query: string; onClear: () => void };
 
@@ -172,22 +172,28 @@ function ConfigDiff({ rows }: { rows: readonly RunRow[] }) {
   );
 }
 
+/** Three lines of a narrow column. */
+const HEAD_ROOM = 30;
+
 function DiffTable({ title, rows, differences }: { title: string; rows: readonly RunRow[]; differences: readonly { path: string; values: unknown[] }[] }) {
+  const labels = shortNames(rows);
+  const heads = cutNames(labels, HEAD_ROOM);
   return (
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
-    <div role="region" aria-label={title} tabIndex={0} className="mt-2.5 max-h-80 overflow-auto">
+    <div role="region" aria-label={title} tabIndex={0} className="relative mt-2.5 max-h-80 overflow-auto">
       <table className="w-full border-collapse text-sm">
         <thead>
           <tr>
             <th scope="col" className="text-left">
               <span className="sr-only">Setting</span>
             </th>
-            {shortNames(rows).map((label, index) => (
+            {labels.map((label, index) => (
               // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a heading with text, not a control
-              <th key={label} scope="col" className="max-w-20 pb-1 pl-3 text-right text-xs font-[520] text-dim">
-                <span className="inline-flex max-w-17 items-center gap-1.5">
-                  <span aria-hidden className="inline-block h-[3px] w-2.5 shrink-0 rounded-full" style={{ background: groupColour(index) }} />
-                  <span className="truncate" title={label}>{label}</span>
+              <th key={label} scope="col" className="py-1 pl-3 text-right align-bottom text-xs leading-snug font-[520] text-dim">
+                <span className="sr-only">{label}</span>
+                <span aria-hidden title={label} className="ml-auto block w-max max-w-20 wrap-break-word">
+                  <span className="mb-1 ml-auto block h-[3px] w-2.5 rounded-full" style={{ background: groupColour(index) }} />
+                  {heads[index]}
                 </span>
               </th>
             ))}

@@ -75,6 +75,25 @@ export function shortNames(rows: readonly Pick<RunRow, "name">[]): string[] {
   return names.map((name, index) => (names.indexOf(name) !== names.lastIndexOf(name) ? `${name} (${index + 1})` : name));
 }
 
+/** Names with at most so many characters, cut where it leaves what tells each from the others. */
+export function cutNames(names: readonly string[], room: number): string[] {
+  return names.map((name, index) => {
+    if (name.length <= room) return name;
+    const unlike = Math.max(0, ...names.map((other, place) => (place === index ? 0 : commonStart(name, other))));
+    if (unlike < room - 1) return `${name.slice(0, room - 1)}…`;
+    const start = `${name.slice(0, Math.floor(room / 3) - 1)}…`;
+    const rest = name.slice(unlike - 2);
+    const left = room - start.length;
+    return start + (rest.length <= left ? name.slice(-left) : `${rest.slice(0, left - 1)}…`);
+  });
+}
+
+function commonStart(one: string, other: string): number {
+  let length = 0;
+  while (length < one.length && one[length] === other[length]) length += 1;
+  return length;
+}
+
 /** Runs that differ in nothing else are one experiment. */
 export const isSeed = (path: string) => /(^|\.)(data_|random_)?seed$/.test(path);
 

@@ -3,7 +3,7 @@ import type { Overlay, RunList, RunRow } from "@/api/types";
 import { runsOfJobs, runsSearch } from "@/shell/address";
 import { overlayCurves, overlayLines } from "./compare-panel";
 import { shownColumns } from "./run-table";
-import { cellText, filterTokens, isQuiet, isSeed, kindOf, shortNames, spreadText, titleOf } from "./run-words";
+import { cellText, cutNames, filterTokens, isQuiet, isSeed, kindOf, shortNames, spreadText, titleOf } from "./run-words";
 
 const list = (change: Partial<RunList>): RunList => ({ total: 1, matched: 1, rows: 1, columns: [], sections: [], sources: [], statuses: {}, config_columns: [], metric_columns: [], ...change });
 
@@ -39,6 +39,24 @@ describe("names in a legend", () => {
   it("stay whole where they have nothing in common, and are numbered where they are the same", () => {
     expect(shortNames([{ name: "one run" }, { name: "two" }])).toEqual(["one run", "two"]);
     expect(shortNames([{ name: "gpt" }, { name: "gpt" }])).toEqual(["gpt (1)", "gpt (2)"]);
+  });
+});
+
+describe("names above a column", () => {
+  it("stay whole where there is room", () => {
+    expect(cutNames(["nano, shakespeare", "nano, poems"], 24)).toEqual(["nano, shakespeare", "nano, poems"]);
+  });
+
+  it("lose their end where their start tells them apart, otherwise what comes before the difference", () => {
+    expect(cutNames(["one-name-that-does-not-end-soon", "two"], 24)).toEqual(["one-name-that-does-not-…", "two"]);
+    const names = cutNames(["gpt2-nano-shakespeare-learning-rate-1e-3-warm-restarts", "gpt2-nano-shakespeare-learning-rate-2e-3-warm-restarts"], 24);
+    expect(names).toEqual(["gpt2-na…e-1e-3-warm-res…", "gpt2-na…e-2e-3-warm-res…"]);
+  });
+
+  it("keep the end of one that others go on from", () => {
+    const names = cutNames(["gpt2-nano-shakespeare-learning-rate", "gpt2-nano-shakespeare-learning-rate-2"], 24);
+    expect(new Set(names).size).toBe(2);
+    expect(names.every((name) => name.length <= 24)).toBe(true);
   });
 });
 

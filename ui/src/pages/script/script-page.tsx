@@ -1,10 +1,8 @@
 /** The page that runs a script: files, requirements, offer, and the submission. */
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { type ComponentProps, useEffect, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
-import { projectsQuery } from "@/api/projects";
 import { colabNotebook, type Evidence, type NewScriptJob, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -13,6 +11,7 @@ import { LoadFailure } from "@/components/loaded";
 import { FailureNotice } from "@/components/notice";
 import { toast, useAction } from "@/components/toasts";
 import { Field } from "@/forms/field";
+import { useProjectOptions } from "@/forms/project-options";
 import { JobKindLinks, NewJobCrumbs } from "@/pages/new-job/new-job-header";
 import { FailoverFields } from "@/pages/offers/failover-fields";
 import { OfferPicker } from "@/pages/offers/offer-picker";
@@ -157,8 +156,8 @@ type RunCardProps = { draft: Draft; limits: OfferSelection["limits"]; packages: 
 
 /** How the job is started and named, and where its bill ends. */
 function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) {
-  const projects = useQuery(projectsQuery({ limit: 100 }));
-  const options = [["", "Scripts"] as const, ...(projects.data?.items ?? []).map(({ id, name }) => [id, name] as const)];
+  const projects = useProjectOptions(draft.project);
+  const options = [["", "Scripts"] as const, ...projects.options];
   const text = (name: TextName, given: { label: string; placeholder?: string; help?: string; numeric?: boolean; wide?: boolean }) => (
     <Field label={given.label} optional error={isChecked(name) ? mistakes[name] : undefined} help={given.help} className={given.wide ? "sm:col-span-2" : undefined}>
       {(control) => (
@@ -182,7 +181,7 @@ function RunCard({ draft, limits, packages, mistakes, onChange }: RunCardProps) 
         {text("name", { label: "Job name", placeholder: "the script’s name" })}
         <div className="grid content-start gap-2">
           <Field label="Project">{(control) => <Select {...control} value={draft.project} options={options} onChange={(event) => onChange({ project: event.target.value })} />}</Field>
-          <LoadFailure query={projects} />
+          <LoadFailure query={projects.query} />
         </div>
         {text("budget", { label: "Budget, in US dollars", placeholder: limits ? (limits.budget?.toFixed(2) ?? "free") : "for rented machines only", numeric: true, help: "If empty, twice the estimate. At this amount the script gets SIGTERM, so that it can save a checkpoint, and the job stops. You get warnings at 50 % and 80 %." })}
         {text("maxHours", { label: "Time limit, in hours", placeholder: limits ? String(limits.max_hours) : "for rented machines only", numeric: true, help: "If empty, twice the estimate. After this time the script gets SIGTERM, so that it can save a checkpoint, and the job stops." })}
