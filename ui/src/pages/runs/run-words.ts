@@ -79,7 +79,7 @@ export function shortNames(rows: readonly Pick<RunRow, "name">[]): string[] {
 export function cutNames(names: readonly string[], room: number): string[] {
   return names.map((name, index) => {
     if (name.length <= room) return name;
-    const unlike = Math.max(0, ...names.map((other, place) => (place === index ? 0 : commonStart(name, other))));
+    const unlike = Math.max(0, ...names.map((other, column) => (column === index ? 0 : commonStart(name, other))));
     if (unlike < room - 1) return `${name.slice(0, room - 1)}…`;
     const start = `${name.slice(0, Math.floor(room / 3) - 1)}…`;
     const rest = name.slice(unlike - 2);
