@@ -5,6 +5,7 @@ python bench/draw.py            # after a file in bench/results/ has changed
 
 import json
 import sys
+from itertools import cycle
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -27,7 +28,7 @@ def _kind(name: str) -> int:
 
 def colours(names: list[str]) -> dict[str, str]:
     """Ours in violet, each peer in a colour of its own, a limit in grey."""
-    ours, peers = iter(OURS), iter(PEERS)
+    ours, peers = cycle(OURS), cycle(PEERS)
     return {
         name: next(ours)
         if name.startswith("GPU Bloom")

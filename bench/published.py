@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpubloom.traincard.atomic_write import replace_file
+
 BENCH = Path(__file__).parent
 RESULTS = BENCH / "results"
 OURS, AUTO, STREAMED, FP8 = "GPU Bloom", "GPU Bloom, auto", "GPU Bloom, streamed", "GPU Bloom, fp8"
@@ -214,9 +216,7 @@ def record(path: Path, gpu: str, date: str, entry: dict[str, Any]) -> None:
     figures = json.loads(path.read_text())["figures"] if path.exists() else []
     figures = [each for each in figures if any(each[key] != entry[key] for key in ("group", "work", "name"))]
     found = {"machine": gpu, "date": date, "figures": [*figures, entry]}
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    new.replace(path)
+    replace_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def measured_machine() -> dict[str, Any]:
