@@ -14,7 +14,7 @@ from gpubloom.datasets.source import Source
 SAMPLE_ROWS = 200
 # Below it, a person is asked which column is what.
 SURE = 0.6
-# Less than that: a person says whether half of the data is what they want.
+# Less than that: a person says whether half of the data, or numbers as text, is what they want.
 _PREFERENCE = _NESTED = _NUMBERS = 0.5
 
 _CONVERSATIONS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
