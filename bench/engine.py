@@ -8,6 +8,7 @@
     python bench/engine.py 7b:64:auto --precision fp8
     python bench/engine.py 32b:1:auto --method qlora --gpu-budget 12
     python bench/engine.py 1.5b:1:stream --length 131072 --gpu-budget 24
+    python bench/engine.py 7b:64:auto --profile         and the kernels of a step
 
 Every row runs in a process of its own, with random weights in a Qwen2.5 shape, and prints one JSON line.
 TFLOP/s are 6 · parameters · tokens per second. `torch` is the model of transformers, all on the GPU, with
@@ -22,6 +23,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from kernels import profiled
 
 ROWS = [
     f"{size}:{rows}:{mode}"
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--gpu-budget", type=float, help="GB")
     parser.add_argument("--fixed-batch", action="store_true")
     parser.add_argument("--trace", type=Path, help="folder for a timeline of two steps, as JSON")
+    parser.add_argument("--profile", action="store_true", help="name the kernels that took longest")
     parser.add_argument("--timeout", type=float, default=600.0)
     parser.add_argument("--here", action="store_true", help="all rows in one process: quicker to start")
     options = parser.parse_args()
@@ -111,6 +115,7 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
     executor.settle()
     if options.trace is not None:
         _trace(executor, step, options.trace / f"trace-{size}-{rows}-{mode}.json")
+    profile = {"profile": profiled(lambda: step(0))} if options.profile else {}
     executor.close()
     return {
         **_result(plan.parameters, rows * options.length, seconds, losses),
@@ -128,6 +133,7 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
         "load_s": round(loaded, 1),
         "warm_up_s": round(warmed_up, 1),
         "host_optimizer": executor.optimizer_description,
+        **profile,
     }
 
 

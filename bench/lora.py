@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=2_048)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--profile", action="store_true", help="name the kernels that took longest")
     parser.add_argument("--here", action="store_true", help="in this process")
     options = parser.parse_args()
     rest = [argument for argument in sys.argv[1:] if argument not in options.rows]
@@ -58,6 +59,7 @@ def _measure(row: str, options: argparse.Namespace) -> dict[str, Any]:
         gpu_budget=float(budget) if budget else None,
         fixed_batch=False,
         trace=None,
+        profile=options.profile,
     )
     return measure(f"{options.size}:{options.batch}:auto", asked)
 

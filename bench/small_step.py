@@ -25,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernels import profiled
+
 ROWS = ["ours:12", "nano:12", "ours:32", "nano:32", "lora:4"]
 VOCABULARY, HIDDEN, LAYERS, HEADS = 50_304, 768, 12, 12
 WARM_UP, STEPS = 8, 40
@@ -106,7 +108,7 @@ def _engine(what: str, rows: int, options: argparse.Namespace) -> dict[str, Any]
     executor.evaluate(batches[0])
     found["gpu_gb_with_evaluation"] = round(torch.cuda.max_memory_reserved() / 1e9, 2)
     if options.profile:
-        found["kernels"] = _kernels(step)
+        found["profile"] = profiled(lambda: step(0))
     executor.close()
     return found
 
@@ -239,29 +241,6 @@ def _result(tokens: int, seconds: float, first: float) -> dict[str, Any]:
         "step_ms": round(1e3 * seconds, 2),
         "first_step_s": round(first, 1),
     }
-
-
-def _kernels(step: Callable[[int], Any]) -> list[str]:
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
-        step(0)
-        torch.cuda.synchronize()
-    events = [
-        event for event in recorded.events() or () if event.device_type == torch.autograd.DeviceType.CUDA
-    ]
-    totals: dict[str, list[float]] = {}
-    for event in events:
-        entry = totals.setdefault(event.name[:80], [0.0, 0])
-        entry[0] += event.device_time / 1e3
-        entry[1] += 1
-    longest = sorted(totals.items(), key=lambda item: -item[1][0])[:20]
-    busy = sum(event.device_time for event in events) / 1e3
-    return [
-        f"{len(events)} kernels, {busy:.2f} ms",
-        *(f"{ms:.3f} ms {n}x {name}" for name, (ms, n) in longest),
-    ]
 
 
 if __name__ == "__main__":

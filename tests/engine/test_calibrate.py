@@ -20,7 +20,7 @@ MACHINE = Hardware(name="here", host_memory_bytes=8 * 2**30, cpu_cores=2)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "_SECONDS_EACH", 0.01)
-    monkeypatch.setattr(calibrate, "_ADAM_ELEMENTS", {"cpu": 1 << 16})
+    monkeypatch.setitem(calibrate._ADAM_ELEMENTS, "cpu", 1 << 16)
     return tmp_path / "gpubloom"
 
 
