@@ -7,7 +7,7 @@ children, so that names stay those of Hugging Face and PEFT.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -204,31 +204,42 @@ def _adapted(template: nn.Module, settings: LoraSettings) -> nn.Module:
         with torch.device("meta"):
             module.lora_A = nn.Linear(inputs, settings.rank, bias=False)
             module.lora_B = nn.Linear(settings.rank, outputs, bias=False)
-        if not settings.dropout:
-            module.register_forward_hook(_adds(settings.scale))
-            continue
-        # Its place among the weights that a call brings along.
-        module.register_buffer(_DRAW, torch.empty(0, device="meta"), persistent=False)
-        module.register_forward_hook(_adds_some(settings.scale, salt_of(path)))
+        module.lora_scale = settings.scale
+        module.lora_salt = None
+        if settings.dropout:
+            # Its place among the weights that a call brings along.
+            module.register_buffer(_DRAW, torch.empty(0, device="meta"), persistent=False)
+            module.lora_salt = salt_of(path)
+        module.register_forward_hook(_add)
     return adapted
 
 
-def _adds(scale: float) -> Callable[[Any, Any, Tensor], Tensor]:
-    def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        # Scaled where it is narrow: one pass less over the output, and over its gradient.
-        change: Tensor = module.lora_B(scale * module.lora_A(inputs[0]))
-        return output + change
-
-    return add
+def _add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output + raised(module, lowered(module, inputs[0]))
 
 
-def _adds_some(scale: float, salt: int) -> Callable[[Any, Any, Tensor], Tensor]:
-    def add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        x = leave_out(inputs[0], module.lora_draw, salt)
-        change: Tensor = module.lora_B(scale * module.lora_A(x))
-        return output + change
+def has_adapter(module: nn.Module) -> bool:
+    return hasattr(module, "lora_A")
 
-    return add
+
+def has_dropout(module: nn.Module) -> bool:
+    """Whether the adapter of a module leaves out some of its inputs."""
+    return getattr(module, "lora_salt", None) is not None
+
+
+def lowered(module: Any, x: Tensor) -> Tensor:
+    """What an adapter's first matrix makes of the input."""
+    if has_dropout(module):
+        x = leave_out(x, module.lora_draw, module.lora_salt)
+    low: Tensor = module.lora_A(x)
+    return low
+
+
+def raised(module: Any, low: Tensor) -> Tensor:
+    """What an adapter adds to the output."""
+    # Scaled where it is narrow: one pass less over the output, and over its gradient.
+    change: Tensor = module.lora_B(module.lora_scale * low)
+    return change
 
 
 def _refuse_other_adapters(model: LoraBlocks, adapters: Mapping[str, Tensor]) -> None:

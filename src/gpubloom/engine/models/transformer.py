@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gpubloom.engine.models.adapted_swiglu import adapted_swiglu, fuses_adapters
 from gpubloom.engine.models.blocks import BlockSpec, Tables, TensorSpec, Weights
 from gpubloom.engine.models.dropout import Dropout
 from gpubloom.engine.models.packed_documents import (
@@ -27,6 +28,7 @@ from gpubloom.engine.models.packed_documents import (
     document_starts,
     uses_boundaries,
 )
+from gpubloom.engine.models.projections import project_together
 from gpubloom.plan import ModelShape
 
 _INIT_STD = 0.02
@@ -133,12 +135,14 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, tables: LayerTables, cache: LayerCache | None = None) -> Tensor:
         cos, sin, *masks = tables
-        q_BNTH, k_BKTH = self._heads(self.q_proj(x_BTD)), self._heads(self.k_proj(x_BTD))
+        q_BTD, k_BTD, v_BTD = project_together(x_BTD, (self.q_proj, self.k_proj, self.v_proj))
+        q_BNTH, k_BKTH = self._heads(q_BTD), self._heads(k_BTD)
         if self.q_norm is not None and self.k_norm is not None:
             q_BNTH, k_BKTH = self.q_norm(q_BNTH), self.k_norm(k_BKTH)
         rotary = cos.to(q_BNTH.dtype), sin.to(q_BNTH.dtype)
         q_BNTH, k_BKTH = rotate(q_BNTH, rotary), rotate(k_BKTH, rotary)
-        v_BKTH = self._heads(self.v_proj(x_BTD))
+        # Kept for the backward pass; as a part of a product it would keep the other parts too.
+        v_BKTH = self._heads(v_BTD.contiguous())
         if masks:
             assert cache is None, "packed documents are for training"
             y_BNTH = attend_within_documents(q_BNTH, k_BKTH, v_BKTH, masks[0])
@@ -175,6 +179,8 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(shape.ffn_size, shape.hidden_size, bias=variant.ffn_bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
+        if fuses_adapters(x_BTD, self.gate_proj, self.up_proj, self.down_proj):
+            return adapted_swiglu(x_BTD, self.gate_proj, self.up_proj, self.down_proj)
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
         return out
 
