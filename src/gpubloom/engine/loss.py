@@ -6,6 +6,8 @@ keeps fp16 gradients in range; in any other precision it is one and nothing wait
 Shape letters: N positions of any rows, V vocabulary.
 """
 
+import importlib.util
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +19,8 @@ from gpubloom.errors import CodedError
 _FIRST = 65_536.0
 _LARGEST = 2.0**24
 _GROW_AFTER = 2_000
+# Known when this file is imported: compiled code cannot look for it.
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class NotFinite(CodedError, FloatingPointError):
@@ -28,6 +32,34 @@ class NotFinite(CodedError, FloatingPointError):
 def summed_cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Cross-entropy in fp32, summed over all targets that are not IGNORED."""
     return F.cross_entropy(logits_NV.float(), targets_N, reduction="sum", ignore_index=IGNORED)
+
+
+def has_fused_gradient(logits_NV: Tensor) -> bool:
+    """Whether `loss_and_gradient` can be asked for."""
+    return _HAS_TRITON and logits_NV.is_cuda
+
+
+def loss_and_gradient(logits_NV: Tensor, targets_N: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """`summed_cross_entropy`, and the gradient of scale · loss in the precision of the logits.
+
+    Nothing of it exists in fp32: the kernel reads a row, which is then near enough to be read again.
+    """
+    loss_N, grad_NV = _cross_entropy(logits_NV, targets_N, scale)
+    return loss_N.sum(), grad_NV
+
+
+# An operator, which the compiler takes as it is. Triton is loaded when it runs.
+@torch.library.custom_op("gpubloom::cross_entropy", mutates_args=(), device_types="cuda")
+def _cross_entropy(logits_NV: Tensor, targets_N: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    from gpubloom.engine.loss_kernel import cross_entropy
+
+    return cross_entropy(logits_NV, targets_N, scale)
+
+
+@_cross_entropy.register_fake
+def _(logits_NV: Tensor, targets_N: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    loss_N = logits_NV.new_empty(len(logits_NV), dtype=torch.float32)
+    return loss_N, logits_NV.new_empty(logits_NV.shape)
 
 
 class LossScale:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpubloom.engine.compile_cache import compile_program
-from gpubloom.engine.loss import summed_cross_entropy
+from gpubloom.engine.loss import has_fused_gradient, loss_and_gradient, summed_cross_entropy
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
 Tensors = Sequence[Tensor]
@@ -124,10 +124,15 @@ class HeadFunctions:
         with torch.enable_grad():
             x_ND = x_ND.detach().requires_grad_()
             trained = [weight.detach().requires_grad_() for weight in trained]
-            loss = summed_cross_entropy(self._logits(trained, frozen, x_ND), targets_N)
-            scaled = loss * scale
+            logits_NV = self._logits(trained, frozen, x_ND)
         used = [x_ND, *trained]
         # A tied head's block also holds what only the embedding uses, such as learned positions.
+        if has_fused_gradient(logits_NV):
+            loss, grad_NV = loss_and_gradient(logits_NV.detach(), targets_N, scale)
+            return loss, *gradients_or_zeros(logits_NV, used, grad_NV)
+        with torch.enable_grad():
+            loss = summed_cross_entropy(logits_NV, targets_N)
+            scaled = loss * scale
         return loss.detach(), *gradients_or_zeros(scaled, used)
 
 
