@@ -10,6 +10,7 @@ Shape letters as in `operations.py`. Pointers are of contiguous tensors.
 # The parameters of kernels are what Triton makes of them.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
+import struct
 from typing import Any
 
 import torch
@@ -17,7 +18,71 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gpubloom.engine.nf4 import NF4
+
 _TILE = 64
+
+
+def _nf4_in_registers() -> str:
+    """PTX: the eight weights of a word in FP32, from a table in registers.
+
+    A look-up in memory takes a load for each weight, which is slower than the weights arrive. `prmt` picks
+    four bytes of eight at once: twice for the lower and the upper half of the table, and once to choose
+    between the two by the highest bit of each code. That is done for both bytes of a value in FP16.
+    """
+    halves = [struct.pack("<e", value) for value in NF4]
+    planes = {
+        name: [
+            int.from_bytes(bytes(half[byte] for half in halves[at : at + 4]), "little")
+            for at in range(0, 16, 4)
+        ]
+        for name, byte in (("low", 0), ("high", 1))
+    }
+    lines = [
+        ".reg .b32 code, choice, under, over, low, high, pair;",
+        ".reg .b16 first, second;",
+    ]
+    for group in range(2):
+        lines += [
+            f"shr.u32 code, $8, {16 * group};",
+            "shr.u32 choice, code, 1;",
+            "and.b32 choice, choice, 0x44444444;",
+            "or.b32 choice, choice, 0x32103210;",
+            "and.b32 code, code, 0x77777777;",
+        ]
+        for name, words in planes.items():
+            lines += [
+                f"prmt.b32 under, {words[0]:#010x}, {words[1]:#010x}, code;",
+                f"prmt.b32 over, {words[2]:#010x}, {words[3]:#010x}, code;",
+                f"prmt.b32 {name}, under, over, choice;",
+            ]
+        for half, select in enumerate(("0x5140", "0x7362")):
+            place = 4 * group + 2 * half
+            lines += [
+                f"prmt.b32 pair, low, high, {select};",
+                "mov.b32 {first, second}, pair;",
+                # The weight in the upper half of a byte comes before the one in its lower half.
+                f"cvt.f32.f16 ${place + 1}, first;",
+                f"cvt.f32.f16 ${place}, second;",
+            ]
+    return "{" + " ".join(lines) + "}"
+
+
+_NF4_IN_REGISTERS = tl.constexpr(_nf4_in_registers())
+
+
+@triton.jit
+def _eight_weights(packed):
+    return tl.inline_asm_elementwise(
+        _NF4_IN_REGISTERS,
+        "=f,=f,=f,=f,=f,=f,=f,=f,r",
+        [packed],
+        dtype=(
+            tl.float32, tl.float32, tl.float32, tl.float32, tl.float32, tl.float32, tl.float32, tl.float32
+        ),
+        is_pure=True,
+        pack=1,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -25,7 +90,8 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
     x_ptr, weight_ptr, absmax_ptr, codes_ptr, bias_ptr, norm_ptr, residual_ptr, low_ptr, up_ptr,
     tuned_ptr, out_ptr,
     outputs, inputs, eps,
-    NF4: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+    NF4: tl.constexpr, HALF: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr,
+    GATED: tl.constexpr,
     RANK: tl.constexpr, RANK_TILE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_N outputs for one row: the products of a tile are added up where they are, and reduced once."""
@@ -53,14 +119,23 @@ def _matvec_kernel(  # noqa: C901 - one kernel, whose branches are decided when 
                 packed_2 = tl.load(weight_ptr + below * words_in_row + at, mask=here, other=0)
                 scale_2 = tl.load(absmax_ptr + below * (words_in_row // 8) + scale_at, mask=here, other=0.0)
                 part_2 = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+            if HALF:
+                values = _eight_weights(packed)
+                if GATED:
+                    values_2 = _eight_weights(packed_2)
             for j in tl.static_range(8):
                 # `_spread_kernel` has put the inputs of one place in all words side by side, and normed them.
-                x = tl.load(x_ptr + j * words_in_row + w, mask=in_k, other=0.0).to(tl.float32)
-                code = (packed >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
-                part += tl.load(codes_ptr + code) * x[None, :]
-                if GATED:
-                    code_2 = (packed_2 >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
-                    part_2 += tl.load(codes_ptr + code_2) * x[None, :]
+                x = tl.load(x_ptr + j * words_in_row + w, mask=in_k, other=0.0)
+                if HALF:
+                    part += values[j] * x[None, :]
+                    if GATED:
+                        part_2 += values_2[j] * x[None, :]
+                else:
+                    code = (packed >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                    part += tl.load(codes_ptr + code) * x[None, :]
+                    if GATED:
+                        code_2 = (packed_2 >> (8 * (j // 2) + 4 * (1 - j % 2))) & 15
+                        part_2 += tl.load(codes_ptr + code_2) * x[None, :]
             total += scale * part
             if GATED:
                 second += scale_2 * part_2
@@ -147,6 +222,8 @@ def matvec(
         inputs,
         eps,
         NF4=absmax is not None,
+        # FP16 is nearer to a code's value than a weight in 16 bits is; models in FP32 look it up.
+        HALF=dtype != torch.float32,
         BIAS=bias is not None,
         NORM=norm is not None,
         RESIDUAL=residual_1N is not None,
@@ -162,30 +239,33 @@ def matvec(
 
 @triton.jit
 def _spread_kernel(x_ptr, norm_ptr, out_ptr, size, eps, NORM: tl.constexpr, TILE: tl.constexpr):
-    i = tl.arange(0, TILE)
+    i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = i < size
     x = tl.load(x_ptr + i, mask=here, other=0.0).to(tl.float32)
     if NORM:
         root = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / size + eps)
         x = x * root * tl.load(norm_ptr + i, mask=here, other=0.0).to(tl.float32)
     to = out_ptr + (i % 8) * (size // 8) + i // 8
-    tl.store(to, x.to(out_ptr.dtype.element_ty), mask=here)
+    tl.store(to, x, mask=here)
 
 
 def _spread(x_1D: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """The normed row as (8, D / 8): what one place of neighbouring words is multiplied by lies together."""
     size = x_1D.shape[1]
-    out = torch.empty_like(x_1D)
+    out = torch.empty(1, size, dtype=torch.float32, device=x_1D.device)
     given = x_1D if norm is None else norm
-    tile = triton.next_power_of_2(size)
-    _spread_kernel[(1,)](x_1D, given, out, size, eps, NORM=norm is not None, TILE=tile, num_warps=16)
+    # A norm needs the whole row in one program.
+    tile, warps = (1024, 4) if norm is None else (triton.next_power_of_2(size), 16)
+    _spread_kernel[(triton.cdiv(size, tile),)](
+        x_1D, given, out, size, eps, NORM=norm is not None, TILE=tile, num_warps=warps
+    )
     return out
 
 
 def _tile(outputs: int, inputs: int, *, packed: bool, gated: bool) -> tuple[int, int, int]:
     """What was fastest on an H200 for the matrices of a 7B model."""
     if packed:
-        return 1, 128, 4
+        return 4, 128, 2
     return (2, 1024, 4) if outputs >= 4096 and inputs < 8192 and not gated else (1, 1024, 4)
 
 
