@@ -106,8 +106,14 @@ def _engine(size: str, rows: int, mode: str, options: argparse.Namespace) -> dic
     losses = [step(number).item() for number in range(WARM_UP)]
     torch.cuda.synchronize()
     warmed_up, began = time.perf_counter() - began, time.perf_counter()
-    # Begins and ends with one update of the host still under way: as many updates as steps.
-    losses += [step(number).item() for number in range(WARM_UP, WARM_UP + options.steps)]
+    # Begins and ends with one update of the host still under way: as many updates as steps. Each loss is read
+    # when the next step is queued, as the trainer does it.
+    waiting: list[torch.Tensor] = []
+    for number in range(WARM_UP, WARM_UP + options.steps):
+        waiting.append(step(number))
+        losses += [loss.item() for loss in waiting[:-1]]
+        del waiting[:-1]
+    losses += [loss.item() for loss in waiting]
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - began) / options.steps
     last = executor.last_step()
