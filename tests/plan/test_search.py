@@ -8,7 +8,7 @@ import pytest
 from gpubloom.plan import Gpu, Hardware, TrainConfig
 from gpubloom.plan.families import decoder_shape
 from gpubloom.plan.request import PlanRequest
-from gpubloom.plan.search import _LINKED_SIXTEENTHS, Candidate, _Search, residency, search
+from gpubloom.plan.search import _LINKED_SIXTEENTHS, _WORTH_LINKING, Candidate, _Search, residency, search
 from gpubloom.plan.timing import step_seconds
 
 
@@ -58,12 +58,13 @@ def candidates(asked: PlanRequest, mode: str) -> Iterator[Candidate]:
                         yield every._filled(at, max(0, left - kept))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_no_candidate_is_faster_than_the_one_that_is_found(seed: int) -> None:
+    """By no more than what the search says that it overlooks."""
     asked = machines_and_runs(seed)
     mode = asked.config.memory.mode
     found = search(asked.timed, asked.limits, mode)
     assert found is not None
     seconds = step_seconds(asked.timed, residency(asked.timed, found))
     fastest = min(step_seconds(asked.timed, residency(asked.timed, at)) for at in candidates(asked, mode))
-    assert seconds <= fastest * (1 + 1e-9)
+    assert seconds <= fastest * (1 + _WORTH_LINKING)

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from gpubloom.plan.memory import PASSING_STATES, Bytes, Residency, device_bytes, host_bytes, loss_bytes
 from gpubloom.plan.placement import BlockPlacement, Placement
-from gpubloom.plan.timing import phases
+from gpubloom.plan.timing import Lanes, phases, step_seconds
 from gpubloom.plan.workload import Timed, Work
 
 # Sixteenths of the host's layers that are updated through the link instead.
 _LINKED_SIXTEENTHS = range(1, 11)
+# The part of a step that updates through the link must be able to gain, or they are not looked at.
+_WORTH_LINKING = 0.005
 CHUNKS = (2_048, 512, 128)
 _ENDLESS = 2**62
 # Waiting in host memory is worth considering from this many bytes of layer inputs on.
@@ -254,7 +256,7 @@ class _Search:
                     else:
                         least = middle + 1
                 at = at._replace(twice=least)
-                seconds = sum(phase.seconds for phase in phases(self._timed, residency(self._timed, at)))
+                seconds = step_seconds(self._timed, residency(self._timed, at))
                 if seconds < self._seconds:
                     self._best, self._seconds = at, seconds
         return self._best
@@ -342,7 +344,7 @@ class _Search:
             self._over_linked(at)
 
     def _over_linked(self, at: Candidate) -> None:
-        """The link takes updates off the host only where the host would keep the GPU waiting."""
+        """The link may take updates off the host, where that can be faster."""
         work = self._timed.work
         # Only of this number of linked layers: with others the host may need less.
         if self._bound(at._replace(kept=work.count)) < self._seconds:
@@ -351,13 +353,14 @@ class _Search:
             return
         free = residency(self._timed, at._replace(filled=work.count, kept=work.count))
         forward, *others = phases(self._timed, free)
-        if max(forward.host, forward.link, forward.host_memory) <= forward.compute:
-            return
         # At best the CPU and the link share the updates so that both end at once, and nothing else waits.
         early = PASSING_STATES * (4 * self._timed.sums.largest_trained + self._timed.sums.largest_moments)
         sent = max(0, 4 * free.host_state + free.host_moments - early) / self._timed.rates.link_both
-        shared = forward.host * sent / (forward.host + sent)
-        if max(forward.compute, shared) + sum(phase.compute for phase in others) >= self._seconds:
+        both = forward.host + sent
+        least = Lanes("forward", forward.compute, host=forward.host * sent / both if both else 0.0)
+        if least.seconds + sum(phase.compute for phase in others) >= self._seconds:
+            return
+        if forward.seconds - least.seconds < _WORTH_LINKING * self._seconds:
             return
         left = work.count - at.resident
         for linked in sorted({left * part // 16 for part in _LINKED_SIXTEENTHS} - {0}):
@@ -378,7 +381,7 @@ class _Search:
                 room = work.count - kept - (at.resident if work.full else 0)
                 if room > 0:
                     candidate = self._filled(candidate, room)
-            seconds = sum(phase.seconds for phase in phases(self._timed, residency(self._timed, candidate)))
+            seconds = step_seconds(self._timed, residency(self._timed, candidate))
             if seconds < self._seconds:
                 self._best, self._seconds = candidate, seconds
             if seconds <= bound * (1 + 1e-9):
@@ -405,7 +408,7 @@ class _Search:
         """What the GPU and the host optimizer alone need; weights that are transferred can only add to it."""
         timed = self._timed
         free = residency(timed, at._replace(filled=timed.work.count))
-        return sum(phase.seconds for phase in phases(timed, free))
+        return step_seconds(timed, free)
 
     def _fits(self, at: Candidate, *, host: bool = True) -> bool:
         limits = self._limits if host else MemoryLimits(self._limits.device, _ENDLESS)

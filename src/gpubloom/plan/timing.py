@@ -120,7 +120,8 @@ def update_bytes(work: Work, elements: int, moments: int) -> int:
 
 
 def step_seconds(timed: Timed, at: Residency) -> float:
-    return sum(phase.seconds for phase in phases(timed, at))
+    # A list: the search asks this most, and a generator is a call for each phase more.
+    return sum([phase.seconds for phase in phases(timed, at)])
 
 
 def bottleneck(found: tuple[Lanes, ...], *, on_gpu: bool) -> Limit:
