@@ -57,13 +57,13 @@ def _nf4_in_registers() -> str:
                 f"prmt.b32 {name}, under, over, choice;",
             ]
         for half, select in enumerate(("0x5140", "0x7362")):
-            place = 4 * group + 2 * half
+            output = 4 * group + 2 * half
             lines += [
                 f"prmt.b32 pair, low, high, {select};",
                 "mov.b32 {first, second}, pair;",
                 # The weight in the upper half of a byte comes before the one in its lower half.
-                f"cvt.f32.f16 ${place + 1}, first;",
-                f"cvt.f32.f16 ${place}, second;",
+                f"cvt.f32.f16 ${output + 1}, first;",
+                f"cvt.f32.f16 ${output}, second;",
             ]
     return "{" + " ".join(lines) + "}"
 
