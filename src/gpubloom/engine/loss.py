@@ -35,8 +35,8 @@ def summed_cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
 
 
 def has_fused_gradient(logits_NV: Tensor) -> bool:
-    """Whether `loss_and_gradient` can be asked for."""
-    return _HAS_TRITON and logits_NV.is_cuda
+    """Whether `loss_and_gradient` can be asked for: a GPU without bf16 may not run its kernel."""
+    return _HAS_TRITON and logits_NV.is_cuda and logits_NV.dtype == torch.bfloat16
 
 
 def loss_and_gradient(logits_NV: Tensor, targets_N: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

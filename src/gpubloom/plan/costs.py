@@ -50,11 +50,13 @@ HALF_RATE_TOKENS = 250
 # Source: 131,072 tokens in a row, where it is most of the step.
 ATTENTION_EFFICIENCY = 0.75
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
-# is more. Source: traces of nine rows of bench/engine.py on an H200, 1.5B to 7B; uncompiled, a recorded step
-# of a 0.5B with adapters.
+# is more, and with adapters, whose kernels are used then too, only somewhat more. Source: traces of nine rows
+# of bench/engine.py on an H200, 1.5B to 7B; uncompiled, recorded steps of a 0.5B with adapters, before and
+# after SwiGLU and adapters became one kernel.
 FORWARD_PASSES = 0.6
 BACKWARD_PASSES = 2.6
 EAGER_PASSES = 5.2
+EAGER_ADAPTED_PASSES = 1.7
 # How often what adapters read and add to crosses it. Source: LoRA of 0.5B and 7B on an H200, in bf16, in fp8
 # and in 18.7 GB, with SwiGLU and adapters in one kernel.
 ADAPTER_FORWARD_PASSES = 0.4

@@ -334,7 +334,8 @@ class Timed:
                 self.rates.cpu_layer * work.accumulation + self.rates.cpu_value * values
             )
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
-        passes *= 1.0 if work.compiled else costs.EAGER_PASSES
+        if not work.compiled:
+            passes *= costs.EAGER_PASSES if work.full or work.dropout else costs.EAGER_ADAPTED_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens
         if work.compiled:
             # Uncompiled, they are among the passes.

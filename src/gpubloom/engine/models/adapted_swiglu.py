@@ -20,7 +20,8 @@ from gpubloom.engine.models.projections import is_on_gpu, lowered_together, with
 
 # Above, the narrow factors are not narrow: the kernel would compute more than it saves.
 _HIGHEST_RANK = 64
-_PRECISIONS = (torch.bfloat16, torch.float16)
+# GPUs that compute in it run the kernels; older ones, which use fp16, may not.
+_PRECISIONS = (torch.bfloat16,)
 # Known when this file is imported: compiled code cannot look for it.
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
