@@ -43,7 +43,7 @@ class RetryPolicy:
         return None if self.max_seconds is not None and elapsed_seconds + pause > self.max_seconds else pause
 
 
-def is_host_not_found(problem: BaseException) -> bool:
+def is_host_not_found(problem: object) -> bool:
     """Whether a name server was asked and knows no such host: it would say so again."""
     return isinstance(problem, socket.gaierror) and problem.errno == socket.EAI_NONAME
 

@@ -85,8 +85,18 @@ def test_a_first_process_that_is_not_there_is_waited_for_so_long() -> None:
         join(second, on_gpu=False, seconds=1.0)
 
 
+def resolve_nothing(monkeypatch: pytest.MonkeyPatch, number: int, reason: str) -> None:
+    def fails(*asked: object, **more: object) -> None:
+        raise socket.gaierror(number, reason)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_first_process_whose_host_nobody_knows_is_not_waited_for(rank: int) -> None:
+def test_a_first_process_whose_host_does_not_exist_is_not_waited_for(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_nothing(monkeypatch, socket.EAI_NONAME, "Name or service not known")
     environment = {**environments()[rank], "MASTER_ADDR": "no-such-host.invalid"}
     # Were it waited for, this test would run out of time.
     with raises(ValueError, code="host_not_found", match="no-such-host.invalid"):
@@ -96,10 +106,7 @@ def test_a_first_process_whose_host_nobody_knows_is_not_waited_for(rank: int) ->
 def test_a_name_server_that_is_away_is_waited_for_and_the_wait_is_announced(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def away(*asked: object, **more: object) -> None:
-        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-
-    monkeypatch.setattr(socket, "getaddrinfo", away)
+    resolve_nothing(monkeypatch, socket.EAI_AGAIN, "Temporary failure in name resolution")
     _, second = environments(MASTER_ADDR="master.example")
     with raises(ValueError, code="rendezvous_timeout", match="Temporary failure"):
         join(second, on_gpu=False, seconds=0.5)
