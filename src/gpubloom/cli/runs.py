@@ -233,5 +233,5 @@ def send(
     except ValueError as problem:
         refuse(problem)
     except SendRefusedError as problem:
-        fail("run_not_sent", f"The run was not sent: {problem}.")
+        fail("run_not_sent", f"The run was not sent: {str(problem).rstrip('.')}.")
     echo(f"{credentials.server}/jobs/{run_id}")
