@@ -40,6 +40,10 @@ def must_be_run(run: Path, holds: str = "traincard") -> Path:
             "run_not_found", f"There is no folder {run}. Name the run directory that `bloom train` printed."
         )
     if not (run / holds).exists():
+        from gpubloom.runs.folder import is_incomplete, why_incomplete
+
+        if is_incomplete(run):
+            raise InputError("run_incomplete", f"{run} is an {why_incomplete(run)}")
         what = "traincard folder" if holds == "traincard" else holds
         inside = max(run.glob(f"*/{holds}"), key=lambda found: found.stat().st_mtime, default=None)
         hint = "" if inside is None else f" Name one of the runs in it, such as {inside.parent}."

@@ -10,6 +10,8 @@ from gpubloom.plan.planner import Plan
 # Of a run directory: the tokens that its examples became, and data that was fetched from an address.
 EXAMPLES_FOLDER = ".examples"
 DATA_FOLDER = ".data"
+# What `run_files` makes of every run.
+RUN_FILES = ("config.json", "plan.json", "train.py", "requirements.txt")
 _CACHE = f'cache = session.run_dir / "{EXAMPLES_FOLDER}"'
 
 _SCRIPT = '''\
@@ -75,12 +77,13 @@ _PARTS = {
 def run_files(config: TrainConfig, plan: Plan, package_version: str) -> dict[str, str]:
     """File name to text."""
     trainer, imports, body = _PARTS[config.backend]
-    return {
-        "config.json": config.to_json(),
-        "plan.json": plan.model_dump_json(indent=2) + "\n",
-        "train.py": _SCRIPT.format(name=config.name, trainer=trainer, imports=imports, body=body),
-        "requirements.txt": "\n".join(_requirements(config, package_version)) + "\n",
-    }
+    texts = (
+        config.to_json(),
+        plan.model_dump_json(indent=2) + "\n",
+        _SCRIPT.format(name=config.name, trainer=trainer, imports=imports, body=body),
+        "\n".join(_requirements(config, package_version)) + "\n",
+    )
+    return dict(zip(RUN_FILES, texts, strict=True))
 
 
 def _requirements(config: TrainConfig, package_version: str) -> list[str]:
