@@ -135,6 +135,17 @@ def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
             return f"{field} {value_problem(problem)}"
 
 
+# What a value had to be, by the code of its error.
+_NOT = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    **dict.fromkeys(("uuid_parsing", "uuid_type"), "an id"),
+    "finite_number": "a finite number",
+    "string_unicode": "UTF-8 text: rename the file or folder",
+}
+
+
 def value_problem(found: Mapping[str, Any]) -> str:
     """What is wrong with the value in one entry of pydantic's list of errors: "'x' is not a number"."""
     given, context = found["input"], found.get("ctx", {})
@@ -143,16 +154,12 @@ def value_problem(found: Mapping[str, Any]) -> str:
             return f"{given!r} is above the limit of {context['le']:,}"
         case "greater_than_equal":
             return f"{given!r} is below the minimum of {context['ge']:,}"
-        case "int_parsing" | "int_type" | "int_from_float":
-            return f"{given!r} is not a whole number"
-        case "float_parsing" | "float_type":
-            return f"{given!r} is not a number"
-        case "bool_parsing" | "bool_type":
-            return f"{given!r} is not true or false"
-        case "uuid_parsing" | "uuid_type":
-            return f"{given!r} is not an id"
-        case "string_unicode":
-            return f"{given!r} is not UTF-8 text: rename the file or folder"
+        case "greater_than":
+            return f"{given!r} is too small: it must be above {context['gt']:,}"
+        case "string_too_short" if given == "":
+            return "is empty"
+        case kind if kind in _NOT:
+            return f"{given!r} is not {_NOT[kind]}"
         case "value_error":
             return str(context["error"])
         case own if own not in _PYDANTIC_TYPES:

@@ -39,7 +39,8 @@ def find_runs(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
     `left_out` gets the folders that cannot be read and the incomplete runs, and why.
     """
     if not folder.is_dir():
-        raise InputError("run_not_found", f"There is no folder {folder}.")
+        what = f"{folder} is a file." if folder.exists() else f"There is no folder {folder}."
+        raise InputError("run_not_found", f"{what} Name a folder with run directories.")
     pending = [(folder, 0)]
     found = 0
     while pending and found < _MOST_RUNS:

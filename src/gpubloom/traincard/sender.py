@@ -257,10 +257,10 @@ class RunSender(threading.Thread):
         if limit is not None and (isinstance(problem, _HostNotFound) or away > limit):
             self.problem = str(problem)
         elif self._failures == 0:
-            patience = (
+            until = (
                 "The run continues. Trying again" if limit is None else f"Trying again for up to {limit:g} s"
             )
-            logger.warning("Could not send the run: %s. %s.", problem, patience)
+            logger.warning("Could not send the run: %s. %s.", problem, until)
         self._failures += 1
 
     @property
