@@ -126,7 +126,7 @@ def test_a_dataset_is_fetched_once_and_then_copied(
 
 
 def nobody_resolves(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """Names are not resolved; returns those that were asked for."""
+    """Names are not resolved; returns those that were asked for, also by threads of other tests."""
     asked: list[str] = []
 
     def fails(host: str, *rest: object, **more: object) -> None:
@@ -144,7 +144,7 @@ def test_a_host_that_does_not_exist_is_asked_for_once(
     asked = nobody_resolves(monkeypatch, socket.EAI_NONAME)
     with raises(FetchProblem, code="host_not_found", match="https://no-such-host.example/file"):
         prepare_named("mine", tmp_path / "data")
-    assert asked == ["no-such-host.example"]
+    assert asked.count("no-such-host.example") == 1
     assert capsys.readouterr().err == ""
 
 
@@ -156,7 +156,7 @@ def test_a_wait_for_the_network_is_announced(
     asked = nobody_resolves(monkeypatch, socket.EAI_AGAIN)
     with raises(FetchProblem, code="no_network"):
         prepare_named("mine", tmp_path / "data")
-    assert len(asked) == 3
+    assert asked.count("host.example") == 3
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "https://host.example/file" in told
