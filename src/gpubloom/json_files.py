@@ -21,9 +21,13 @@ def read_json(path: Path) -> dict[str, Any]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError("config_not_found", f"The file {path} does not exist.") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError("unreadable_file", f"{path} cannot be read: {problem}.") from None
+        raise InputError("config_not_found", f"The file {path} does not exist. Check its name.") from None
+    except OSError as problem:
+        raise InputError(
+            "unreadable_file", f"{path} cannot be read: {problem.strerror}. Name a JSON file."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError("unreadable_file", f"{path} is not UTF-8 text: save it as UTF-8.") from None
     except ValueError as problem:
         raise InputError("not_json", f"{path} is not JSON: {problem}.") from None
     except RecursionError:

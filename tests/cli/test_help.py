@@ -125,6 +125,30 @@ def test_a_refused_value_is_said_without_the_words_of_the_validator() -> None:
         assert "input should" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("--epochs", "epochs", "two"),
+        ("--learning-rate", "learning_rate", "x"),
+        ("--max-steps", "max_steps", "1.5"),
+    ],
+)
+def test_a_refused_value_is_said_in_the_same_words_for_options_and_fields(
+    option: str, field: str, value: str
+) -> None:
+    by_option = CliRunner().invoke(gathered.app, ["train", option, value]).stderr
+    by_field = CliRunner().invoke(gathered.app, ["train", "--set", f"{field}={value}"]).stderr
+    words = f"'{value}' {by_field.partition(value)[2].lstrip(chr(39)).strip().rstrip('.')}"
+    assert words.startswith(f"'{value}' is not a")
+    assert words in by_option
+
+
+def test_a_value_beyond_a_limit_is_named_with_the_limit() -> None:
+    done = CliRunner().invoke(gathered.app, ["runs", "list", "--limit", "0"])
+    assert (done.exit_code, printed(done.stderr)) == (2, ["usage"])
+    assert "'0' is below the minimum of 1" in done.stderr
+
+
 def test_a_name_in_place_of_an_id_is_refused_with_the_command_that_lists_ids() -> None:
     done = CliRunner().invoke(gathered.app, ["jobs", "show", "my-job"])
     assert (done.exit_code, printed(done.stderr)) == (2, ["usage"])

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubloom.cli.app import app
+from gpubloom.plan import Hardware, TrainConfig, plan, run_files
 from gpubloom.traincard import Reporter
 from tests.errors import printed
 from tests.live_server import live_server
@@ -116,6 +117,30 @@ def test_folders_that_cannot_be_read_are_named_with_the_reason(folder: Path) -> 
         "not-json": "config.json",
         "shut": "traincard:",
     }
+
+
+def test_a_run_that_was_killed_before_its_first_event_is_named(folder: Path) -> None:
+    killed = folder / "killed run"
+    killed.mkdir()
+    config = TrainConfig(max_steps=1)
+    hardware = Hardware(host_memory_bytes=8 * 10**9, cpu_cores=2)
+    for name, text in run_files(config, plan(config, hardware), "0").items():
+        (killed / name).write_text(text)
+    result = CliRunner().invoke(app, ["runs", "list", str(folder)])
+    assert result.stdout.splitlines()[-1] == "3 of 3 runs"
+    assert "killed run: incomplete run" in result.stderr
+    assert f"bloom train --resume '{killed}'" in result.stderr
+    code, text = _bloom("what-ran", str(killed))
+    assert (code, printed(text)) == (2, ["run_incomplete"])
+    assert f"bloom train --resume '{killed}'" in text
+    assert printed(_bloom("label", str(killed), "--tag", "old")[1]) == ["run_incomplete"]
+
+
+def test_a_folder_with_files_of_the_same_names_is_no_run(folder: Path) -> None:
+    for name in ("train.py", "config.json"):
+        (folder / name).touch()
+    result = CliRunner().invoke(app, ["runs", "list", str(folder)])
+    assert (result.stdout.splitlines()[-1], result.stderr) == ("3 of 3 runs", "")
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -122,6 +123,44 @@ def test_a_dataset_is_fetched_once_and_then_copied(
     second = prepare_named("mine", tmp_path / "job-2" / "data")
     assert second.files[0].read_bytes() == TEXT
     assert len(source.ranges) == 1
+
+
+def nobody_resolves(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Names are not resolved; returns those that were asked for, also by threads of other tests."""
+    asked: list[str] = []
+
+    def fails(host: str, *rest: object, **more: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(number, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    return asked
+
+
+def test_a_host_that_does_not_exist_is_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_table(monkeypatch, tmp_path, "https://no-such-host.example/file")
+    asked = nobody_resolves(monkeypatch, socket.EAI_NONAME)
+    with raises(FetchProblem, code="host_not_found", match="https://no-such-host.example/file"):
+        prepare_named("mine", tmp_path / "data")
+    assert asked.count("no-such-host.example") == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wait_for_the_network_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_table(monkeypatch, tmp_path, "https://host.example/file")
+    monkeypatch.setattr(downloading, "_PAUSES", (0.0, 0.25, 0.5))
+    asked = nobody_resolves(monkeypatch, socket.EAI_AGAIN)
+    with raises(FetchProblem, code="no_network"):
+        prepare_named("mine", tmp_path / "data")
+    assert asked.count("host.example") == 3
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "https://host.example/file" in told
+    assert "0.75 s" in told
 
 
 def test_a_download_that_breaks_goes_on_where_it_broke(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubloom.plan import DataConfig, estimate_tokens, find_files
+from gpubloom.plan import DataConfig, data_files, estimate_tokens, find_files
 from tests.errors import raises
 
 
@@ -65,7 +65,13 @@ def test_long_text_is_counted_whole_by_its_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "code"), [(b"ELF\0", "binary_file"), (b"a" * 300_000 + b"\xe4" + b"a", "not_utf8")]
+    ("content", "code"),
+    [
+        (b"ELF\0", "binary_file"),
+        (b"a" * 300_000 + b"\xe4" + b"a", "not_utf8"),
+        (b"a" * 3_000_000 + b"\xe4" + b"a", "not_utf8"),
+        ("é".encode() * 1_000_000 + b"\xc3", "not_utf8"),
+    ],
 )
 def test_a_file_that_training_refuses_is_refused_by_its_plan(
     tmp_path: Path, content: bytes, code: str
@@ -75,6 +81,39 @@ def test_a_file_that_training_refuses_is_refused_by_its_plan(
         estimate_tokens(DataConfig(train_path=str(tmp_path / "a.txt")))
     with raises(ValueError, code="data_without_text"):
         estimate_tokens(DataConfig(train_path=str(tmp_path)))
+
+
+def test_a_text_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    data = DataConfig(train_path=str(text), eval_fraction=0.0)
+    text.write_bytes(b"a" * 2_000_000)
+    assert estimate_tokens(data) == 2_000_000
+    text.write_bytes(b"a" * 2_000_000 + b"\xe4")
+    with raises(ValueError, code="not_utf8"):
+        estimate_tokens(data)
+
+
+def test_text_too_long_to_read_for_a_plan_is_judged_by_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "_READ_BYTES", 3_000_000)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_bytes(b"a" * 2_000_000 + b"\xe4")
+    assert estimate_tokens(DataConfig(train_path=str(tmp_path), eval_fraction=0.0)) == 4_000_002
+    with raises(ValueError, code="not_utf8"):
+        estimate_tokens(DataConfig(train_path=str(tmp_path / "a.txt"), eval_fraction=0.0))
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, "data_not_found"), (b"", "data_empty"), (b"\xe4", "not_utf8")]
+)
+def test_evaluation_data_that_training_refuses_is_refused_by_its_plan(
+    folder: Path, content: bytes | None, code: str
+) -> None:
+    if content is not None:
+        (folder / "eval.text").write_bytes(content)
+    with raises(ValueError, code=code, match=r"eval\.text"):
+        estimate_tokens(DataConfig(train_path=str(folder / "a.txt"), eval_path=str(folder / "eval.text")))
 
 
 def test_tokens_of_examples_are_estimated_from_the_size_of_their_one_file(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpubloom.traincard import Reporter
+from gpubloom.traincard import sender as sender_module
 from gpubloom.traincard.sender import RunSender, SendRefusedError, send_run, start_sender
 from gpubloom.traincard.sync.upload_batch import UploadBatch
 from tests.live_server import LiveServer, live_server
@@ -154,6 +155,39 @@ def test_a_server_that_is_away_neither_stops_nor_slows_the_run(
         reporter.metrics({"loss": 1.0}, step=1)
     assert sender.finish(0.5) is False
     assert "bloom runs send" in caplog.text
+
+
+@pytest.fixture
+def ended_run(tmp_path: Path) -> Path:
+    with Reporter(tmp_path / "run", telemetry_seconds=0) as reporter:
+        reporter.metrics({"loss": 1.0}, step=1)
+    return tmp_path / "run"
+
+
+def test_a_host_that_does_not_exist_is_not_waited_for_by_a_person(
+    ended_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*asked: object, **more: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    # Were it waited for, this test would run out of time.
+    monkeypatch.setattr(sender_module, "_OUTAGE_SECONDS", 3600.0)
+    with pytest.raises(SendRefusedError, match="no-such-host"):
+        send_run(ended_run, "https://no-such-host.example", "bloom_x", "P")
+    assert caplog.text == ""
+
+
+def test_a_server_that_is_away_is_waited_for_so_long_as_is_said(
+    ended_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sender_module, "_OUTAGE_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(SendRefusedError, match="Connection refused"):
+        send_run(ended_run, f"http://127.0.0.1:{port}", "bloom_x", "P")
+    (said,) = caplog.messages
+    assert "Trying again for up to 0.5 s" in said
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from gpubloom.cli.auth import Credentials, load_credentials
@@ -155,11 +156,27 @@ def _refuse_errors(response: "httpx2.Response") -> None:
 
 
 def _fail_unreachable(credentials: Credentials, error: Exception) -> NoReturn:
+    if isinstance(error, UnicodeError) or not _is_address(credentials.server):
+        fail(
+            "invalid_address",
+            f"{credentials.server} is not the address of a server: it must start with http:// or https:// "
+            "and name a host. Set BLOOM_SERVER, or run: bloom auth login --server ADDRESS",
+            status=WRONG_INPUT,
+        )
     fail(
         "unreachable",
         f"{credentials.server} does not answer ({error}). Check that the server is running. "
         "To use another server, run `bloom auth login --server ADDRESS` or set BLOOM_SERVER.",
     )
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        # ValueError: the port is none.
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def problems_of(response: "httpx2.Response") -> list[tuple[str, str]]:

@@ -60,13 +60,6 @@ from gpubloom.cli.output import STOPPED, echo, fail
 _UsageError: Any = typer.BadParameter.__base__
 
 
-_WORDS_OF_PYDANTIC = {
-    ": Value error, ": ": ",
-    "Input should be a valid integer, unable to parse string as an integer": "not a whole number",
-    "Input should be a valid number, unable to parse string as a number": "not a number",
-}
-
-
 @contextmanager
 def _usage_errors() -> Iterator[None]:
     """Within it, a command line that cannot be read ends as other wrong input does."""
@@ -78,14 +71,24 @@ def _usage_errors() -> Iterator[None]:
             raise
         if problem.ctx is not None:
             echo(problem.ctx.get_usage(), err=True)
-        # Pydantic reads the values.
-        sentence = problem.format_message()
-        for words, plain in _WORDS_OF_PYDANTIC.items():
-            sentence = sentence.replace(words, plain)
-        before, no_id, _ = sentence.partition("Input should be a valid UUID")
-        if no_id:
-            sentence = f"{before}not an id. {problem.param.help}"
-        fail("usage", sentence, status=problem.exit_code)
+        _name_wrong_value(problem)
+        fail("usage", problem.format_message(), status=problem.exit_code)
+
+
+def _name_wrong_value(problem: Any) -> None:
+    """Values of options are refused in the words for fields of a config: pydantic reads both."""
+    if problem.__cause__ is None:
+        return
+    from pydantic import ValidationError
+
+    from gpubloom.plan.validation import value_problem
+
+    if not isinstance(problem.__cause__, ValidationError):
+        return
+    found: Any = problem.__cause__.errors()[0]
+    problem.message = value_problem(found)
+    if found["type"] == "uuid_parsing":
+        problem.message += f". {problem.param.help}"
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def _chat(
     from gpubloom.plan.tasks import task_from
 
     if not model.is_dir():
-        raise InputError("model_not_found", f"There is no run directory or model folder {model}.")
+        raise InputError("model_not_found", _no_model(model))
     fields = {
         "kind": "serve",
         "model": str(model.resolve()),
@@ -300,7 +300,7 @@ def generate(
         must_have_torch()
         prompt.encode()
         if not run.is_dir():
-            raise InputError("run_not_found", f"There is no run directory or model folder {run}.")
+            raise InputError("run_not_found", _no_model(run))
     except ValueError as problem:
         refuse(problem)
     options = {"--max-tokens": max_tokens, "--temperature": temperature, "--top-k": top_k, "--seed": seed}
@@ -336,3 +336,10 @@ def _print_pieces(output: IO[bytes]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while piece := output.read1():  # type: ignore[attr-defined]
         echo(decoder.decode(piece), nl=False)
+
+
+def _no_model(folder: Path) -> str:
+    return (
+        f"There is no run directory or model folder {folder}. Check the path; to download a model, run: "
+        "bloom models pull"
+    )

@@ -35,15 +35,19 @@ _MOST_SAID = 1_000
 
 def must_be_run(run: Path, holds: str = "traincard") -> Path:
     """The folder itself; InputError when it does not exist or is not a run directory."""
+    name_it = "Name the run directory that `bloom train` printed."
     if not run.is_dir():
-        raise InputError(
-            "run_not_found", f"There is no folder {run}. Name the run directory that `bloom train` printed."
-        )
+        what = f"{run} is a file." if run.exists() else f"There is no folder {run}."
+        raise InputError("run_not_found", f"{what} {name_it}")
     if not (run / holds).exists():
+        from gpubloom.runs.folder import is_incomplete, why_incomplete
+
+        if is_incomplete(run):
+            raise InputError("run_incomplete", f"{run} is an {why_incomplete(run)}")
         what = "traincard folder" if holds == "traincard" else holds
         inside = max(run.glob(f"*/{holds}"), key=lambda found: found.stat().st_mtime, default=None)
-        hint = "" if inside is None else f" Name one of the runs in it, such as {inside.parent}."
-        raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}.{hint}")
+        hint = name_it if inside is None else f"Name one of the runs in it, such as {inside.parent}."
+        raise InputError("run_not_found", f"{run} is not a run directory: it has no {what}. {hint}")
     if not os.access(run / holds, os.R_OK):
         # Read as if it were empty, it would be shown as a run that has not begun.
         raise InputError(

@@ -205,7 +205,11 @@ def _label_on_server(
     try:
         run_id = UUID(run)
     except ValueError:
-        fail("run_not_found", f"{run} is neither a run directory nor the id of a run.", status=WRONG_INPUT)
+        fail(
+            "run_not_found",
+            f"{run} is neither a run directory nor the id of a run. Both are listed by: bloom runs list",
+            status=WRONG_INPUT,
+        )
     found = call("GET", f"/runs?{urlencode([('query', f'id = {run_id}'), ('group', '')])}")
     rows = [row for section in found["sections"] for row in section["rows"]]
     before = rows[0]["tags"] if rows else []
@@ -233,5 +237,5 @@ def send(
     except ValueError as problem:
         refuse(problem)
     except SendRefusedError as problem:
-        fail("run_not_sent", f"The run was not sent: {problem}.")
+        fail("run_not_sent", f"The run was not sent: {str(problem).rstrip('.')}.")
     echo(f"{credentials.server}/jobs/{run_id}")

@@ -9,6 +9,8 @@ import fcntl
 import hashlib
 import http.client
 import shutil
+import ssl
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -21,9 +23,12 @@ from typing import IO, Any
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.egress.downloads import opener
 from gpubloom.errors import InputError
+from gpubloom.traincard.retry import is_host_not_found
 
 # Bytes that are there, and bytes that there will be, where anybody knows.
 FetchProgress = Callable[[int, int | None], None]
+# What a person should know while a download waits.
+Tell = Callable[[str], None]
 _PIECE = 1 << 18
 _TIMEOUT_SECONDS = 60.0
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -52,7 +57,14 @@ class _Cut(Exception):
     """The connection ended before the file did."""
 
 
-def download(remote: Remote, target: Path, progress: FetchProgress | None = None) -> tuple[str, int]:
+def tell_on_stderr(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
+
+
+def download(
+    remote: Remote, target: Path, progress: FetchProgress | None = None, tell: Tell = tell_on_stderr
+) -> tuple[str, int]:
     """SHA-256 and size of what is in `target` then. A wrong file is deleted, a broken one is kept."""
     tried = 0
     while True:
@@ -64,10 +76,13 @@ def download(remote: Remote, target: Path, progress: FetchProgress | None = None
             # What brings bytes each time may break as often as it likes.
             tried = 0 if _size(target) > before else tried + 1
             if tried >= len(_PAUSES):
+                advice = "Start again: what has arrived is kept." if before else "Check the connection."
                 raise FetchProblem(
-                    "no_network",
-                    f"{remote.address} cannot be downloaded: {cut} Try again to continue the download.",
+                    "no_network", f"{remote.address} cannot be downloaded: {cut} {advice}"
                 ) from None
+            if tried == 1:
+                seconds = sum(_PAUSES[1:])
+                tell(f"{remote.address} cannot be downloaded: {cut} Trying again for up to {seconds:g} s.")
             time.sleep(_PAUSES[tried])
     digest, size = digest_of(target), _size(target)
     if remote.sha256 is not None and digest != remote.sha256:
@@ -106,6 +121,19 @@ def _more(remote: Remote, target: Path, progress: FetchProgress | None) -> None:
     except EgressRefused as problem:
         raise FetchProblem("egress_refused", f"{remote.address} cannot be downloaded. {problem}") from None
     except urllib.error.URLError as problem:
+        # What has begun to arrive comes from a host that exists.
+        if is_host_not_found(problem.reason) and not have:
+            raise FetchProblem(
+                "host_not_found",
+                f"{remote.address} cannot be downloaded: no host has the name in this address, or that of "
+                "the proxy. Check the spelling.",
+            ) from None
+        if isinstance(problem.reason, ssl.SSLCertVerificationError):
+            raise FetchProblem(
+                "certificate_invalid",
+                f"{remote.address} cannot be downloaded: {problem.reason.verify_message}. Check the address, "
+                "and the clock of this machine.",
+            ) from None
         raise _Cut(f"{problem.reason}.") from None
     except (http.client.HTTPException, ConnectionError, TimeoutError) as problem:
         raise _Cut(f"{type(problem).__name__}.") from None

@@ -28,10 +28,12 @@ from urllib.parse import quote, unquote, urlsplit
 from gpubloom.datasets.downloading import (
     FetchProblem,
     Remote,
+    Tell,
     download,
     fetching_alone,
     must_have_room,
     on_disk,
+    tell_on_stderr,
 )
 from gpubloom.egress import EgressRefused, Policy
 from gpubloom.egress.buckets import check_bucket_name, check_google_key, check_region
@@ -58,13 +60,15 @@ _SECRETS = {
 @dataclass
 class _Source:
     """An address with what opens it. `trusted`: whoever wrote the address runs this process. `room`: how many
-    bytes may still be fetched; None: as many as the disk holds. `is_wanted`: asked while bytes arrive."""
+    bytes may still be fetched; None: as many as the disk holds. `is_wanted`: asked while bytes arrive. `tell`
+    gets what is waited for."""
 
     address: str
     credentials: Mapping[str, str]
     trusted: bool
     room: int | None
     is_wanted: Callable[[], bool]
+    tell: Tell
 
     @property
     def scheme(self) -> str:
@@ -132,9 +136,10 @@ def fetch_data(
     trusted: bool = True,
     room: int | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
+    tell: Tell = tell_on_stderr,
 ) -> Path:
     """The file or the folder with what is at an address; fetched unless `folder` has it. FetchProblem."""
-    source = _Source(address, credentials, trusted, room, is_wanted)
+    source = _Source(address, credentials, trusted, room, is_wanted, tell)
     base = folder / hashlib.sha256(address.encode()).hexdigest()[:16]
     with fetching_alone(base), on_disk(base):
         done = base / _DONE
@@ -160,7 +165,7 @@ def _download(source: _Source, address: str, target: Path) -> Path:
     part = target.with_name(f".{target.name}.part")
     try:
         remote = Remote(address, token=_token(source), listed=source.trusted)
-        _, size = download(remote, part, lambda done, total: source.need(total or done))
+        _, size = download(remote, part, lambda done, total: source.need(total or done), source.tell)
         source.take(size)
     except FetchProblem as problem:
         if problem.code == "quota_exceeded":

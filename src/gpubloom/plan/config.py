@@ -357,7 +357,9 @@ class TrainConfig(Part):
         ):
             return number
         raise PydanticCustomError(
-            "invalid_processes", f"must be a number from 1 to {limits.MAX_PROCESSES:,}, or auto"
+            "invalid_processes",
+            "{processes} must be a number from 1 to {most}, or auto",
+            {"processes": repr(processes), "most": f"{limits.MAX_PROCESSES:,}"},
         )
 
     @field_validator("memory", mode="before")

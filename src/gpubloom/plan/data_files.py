@@ -1,14 +1,17 @@
 """The files of a run's data: which files a path means, which of them are read, about how many tokens they
 hold, and the demo's files.
 
-Training chooses its files here too, so what a plan counts is what a run reads. A plan looks at the first
-mebibyte of a text; of token files and files of rows, only at the size.
+Training chooses its files here too, so what a plan counts is what a run reads. A plan reads texts once, so
+that it refuses what training refuses; of more than a gibibyte it reads the beginnings, and of token files
+and files of rows only the size.
 """
 
 import codecs
 import glob
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +22,9 @@ from gpubloom.plan.data_config import DataConfig
 _BYTES_PER_BPE_TOKEN = 3.5
 _SNIFFED_BYTES = 8_192
 _BLOCK_BYTES = 1 << 20
+# Of text: reading so much takes a second, and a form asks for its plan after every change.
+_READ_BYTES = 1 << 30
+_REMEMBERED_FILES = 20_000
 _PACKED = (".parquet", ".gz", ".zst", ".zip")
 # The same of text in such a file.
 _BYTES_PER_PACKED_TOKEN = 1.5
@@ -141,6 +147,9 @@ def estimate_tokens(data: DataConfig) -> int | None:
     """Training tokens of one epoch, roughly; None without a path, and for an address: nobody has looked."""
     if data.train_path is None or "://" in data.train_path:
         return None
+    if data.eval_path and "://" not in data.eval_path:
+        # Training refuses it too.
+        _tokens_at(data.eval_path, data)
     tokens = data.weight * _tokens_at(data.train_path, data)
     tokens += sum(each.weight * _tokens_at(each.path, data) for each in data.mix)
     return int(tokens if data.eval_path else tokens * (1 - data.eval_fraction))
@@ -148,8 +157,9 @@ def estimate_tokens(data: DataConfig) -> int | None:
 
 def _tokens_at(path: str, data: DataConfig) -> float:
     files = find_files(path)
+    total = sum(file.stat().st_size for file in files)
     # Said before a process with torch is started to find it out.
-    if not any(file.stat().st_size for file in files):
+    if total == 0:
         raise InputError("data_empty", f"{path} is empty: there is nothing to train on.")
     if data.kind == "examples":
         return sum(
@@ -159,14 +169,20 @@ def _tokens_at(path: str, data: DataConfig) -> float:
         )
     if (token_files := find_token_files(path)) is not None:
         return sum(file.stat().st_size for file in token_files) / {"uint16": 2, "uint32": 4}[data.token_dtype]
-    size = sum(read_text_files(path, _text_size)[0])
+    size = sum(read_text_files(path, partial(_text_size, whole=total <= _READ_BYTES))[0])
     return size if data.tokenizer.kind == "bytes" else size / _BYTES_PER_BPE_TOKEN
 
 
-def _text_size(file: Path) -> int:
-    """Bytes of a file that begins as text. Only training reads the rest: a form asks for its plan often."""
-    first = next(text_of(file))
-    return file.stat().st_size if first else 0
+def _text_size(file: Path, *, whole: bool) -> int:
+    """Bytes of a file of text, 0 of one that holds none."""
+    facts = file.stat()
+    return facts.st_size if _holds_text(file, facts.st_size, facts.st_mtime_ns, whole) else 0
+
+
+@lru_cache(_REMEMBERED_FILES)
+def _holds_text(file: Path, size: int, changed_ns: int, whole: bool) -> bool:
+    """InputError when what is read of the file is not text. Read again only when the file has changed."""
+    return sum(map(len, islice(text_of(file), None if whole else 1))) > 0
 
 
 def _hidden(file: Path, root: Path) -> bool:

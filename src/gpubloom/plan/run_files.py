@@ -10,7 +10,9 @@ from gpubloom.plan.planner import Plan
 # Of a run directory: the tokens that its examples became, and data that was fetched from an address.
 EXAMPLES_FOLDER = ".examples"
 DATA_FOLDER = ".data"
-_CACHE = f'cache=session.run_dir / "{EXAMPLES_FOLDER}"'
+# What `run_files` makes of every run.
+RUN_FILES = ("config.json", "plan.json", "train.py", "requirements.txt")
+_CACHE = f'cache = session.run_dir / "{EXAMPLES_FOLDER}"'
 
 _SCRIPT = '''\
 """Trains the run {name!r} in this folder with {trainer}; written by `bloom`.
@@ -42,8 +44,9 @@ if __name__ == "__main__":
 
 _ENGINE_IMPORTS = "from gpubloom.engine import Dataset, Model, Trainer, training_session"
 _ENGINE_BODY = f"""\
+        {_CACHE}
         with session.leader_first():
-            dataset = Dataset.open(config.data, config.context_length, {_CACHE})
+            dataset = Dataset.open(config.data, config.context_length, cache, session.reporter.log)
         model = Model.open(config, vocab_size=dataset.vocab_size, end_of_text=dataset.tokenizer.end_of_text)
         trainer = Trainer(config, model, dataset, session.reporter, session.stop, session.group)"""
 
@@ -52,13 +55,15 @@ from gpubloom.backends import open_trainer
 from gpubloom.engine import Dataset, training_session"""
 _TRL_BODY = f"""\
         # Tokens, loss masks, rows and row order come from the engine; TRL's SFTTrainer does the rest.
-        dataset = Dataset.open(config.data, config.context_length, {_CACHE})
+        {_CACHE}
+        dataset = Dataset.open(config.data, config.context_length, cache, session.reporter.log)
         # Imports transformers, PEFT and TRL, which takes a while, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
 _UNSLOTH_BODY = f"""\
         # No packing: Unsloth's attention would cross from one packed example into the next.
         data = config.data.model_copy(update={{"packing": False}})
-        dataset = Dataset.open(data, config.context_length, {_CACHE})
+        {_CACHE}
+        dataset = Dataset.open(data, config.context_length, cache, session.reporter.log)
         # Imports Unsloth before transformers, PEFT and TRL, which Unsloth patches, and loads the model.
         trainer = open_trainer(config, dataset, session.reporter, stop=session.stop)"""
 
@@ -72,12 +77,13 @@ _PARTS = {
 def run_files(config: TrainConfig, plan: Plan, package_version: str) -> dict[str, str]:
     """File name to text."""
     trainer, imports, body = _PARTS[config.backend]
-    return {
-        "config.json": config.to_json(),
-        "plan.json": plan.model_dump_json(indent=2) + "\n",
-        "train.py": _SCRIPT.format(name=config.name, trainer=trainer, imports=imports, body=body),
-        "requirements.txt": "\n".join(_requirements(config, package_version)) + "\n",
-    }
+    texts = (
+        config.to_json(),
+        plan.model_dump_json(indent=2) + "\n",
+        _SCRIPT.format(name=config.name, trainer=trainer, imports=imports, body=body),
+        "\n".join(_requirements(config, package_version)) + "\n",
+    )
+    return dict(zip(RUN_FILES, texts, strict=True))
 
 
 def _requirements(config: TrainConfig, package_version: str) -> list[str]:

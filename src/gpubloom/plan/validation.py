@@ -122,31 +122,50 @@ _PYDANTIC_TYPES = frozenset(typing.get_args(ErrorType))
 def _one(problem: dict[str, typing.Any], model: type[BaseModel]) -> str:
     location = problem["loc"]
     field = ".".join(str(part) for part in location)
-    given, context = problem["input"], problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
             hint = unknown_field_hint(model, location)
             return f"unknown field {field}" + (f" ({hint[0].lower()}{hint[1:].rstrip('.')})" if hint else "")
         case "less_than_equal":
-            limit = context["le"]
-            return f"{field} {given!r} is above the limit of {limit:,}{_limit_name(str(location[-1]), limit)}"
-        case "greater_than_equal":
-            return f"{field} {given!r} is below the minimum of {context['ge']:,}"
-        case "int_parsing" | "int_type" | "int_from_float":
-            return f"{field} {given!r} is not a whole number"
-        case "float_parsing" | "float_type":
-            return f"{field} {given!r} is not a number"
-        case "bool_parsing" | "bool_type":
-            return f"{field} {given!r} is not true or false"
-        case "string_unicode":
-            return f"{field} {given!r} is not UTF-8 text: rename the file or folder"
-        case "value_error":
-            return _in_field(field, str(context["error"]))
-        case own if own not in _PYDANTIC_TYPES:
-            return _in_field(field, problem["msg"])
+            name = _limit_name(str(location[-1]), problem["ctx"]["le"])
+            return f"{field} {value_problem(problem)}{name}"
+        case own if own == "value_error" or own not in _PYDANTIC_TYPES:
+            return _in_field(field, value_problem(problem))
         case _:
-            message = problem["msg"][0].lower() + problem["msg"][1:]
-            return f"{field} {given!r}: {message}"
+            return f"{field} {value_problem(problem)}"
+
+
+# What a value had to be, by the code of its error.
+_NOT = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    **dict.fromkeys(("uuid_parsing", "uuid_type"), "an id"),
+    "finite_number": "a finite number",
+    "string_unicode": "UTF-8 text: rename the file or folder",
+}
+
+
+def value_problem(found: Mapping[str, Any]) -> str:
+    """What is wrong with the value in one entry of pydantic's list of errors: "'x' is not a number"."""
+    given, context = found["input"], found.get("ctx", {})
+    match found["type"]:
+        case "less_than_equal":
+            return f"{given!r} is above the limit of {context['le']:,}"
+        case "greater_than_equal":
+            return f"{given!r} is below the minimum of {context['ge']:,}"
+        case "greater_than":
+            return f"{given!r} is too small: it must be above {context['gt']:,}"
+        case "string_too_short" if given == "":
+            return "is empty"
+        case kind if kind in _NOT:
+            return f"{given!r} is not {_NOT[kind]}"
+        case "value_error":
+            return str(context["error"])
+        case own if own not in _PYDANTIC_TYPES:
+            return str(found["msg"])
+        case _:
+            return f"{given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
 
 
 def unknown_field_hint(model: type[BaseModel], location: Sequence[object]) -> str:

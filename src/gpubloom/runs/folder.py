@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpubloom.errors import InputError
+from gpubloom.errors import InputError, shell_word
 from gpubloom.plan.comparison import config_as_it_acts, flat_fields
+from gpubloom.plan.run_files import RUN_FILES
 from gpubloom.runs.overlay import TOKENS_SERIES, RunCurve, along_tokens, newest_attempt
 from gpubloom.runs.stats import MOST_SERIES, MetricStats
 from gpubloom.runs.table import Run, fields_of_facts
@@ -35,10 +36,11 @@ _SKIPPED = frozenset({"node_modules", "__pycache__", "checkpoints", "traincard",
 def find_runs(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
     """The run directories in a folder, and in its folders. A run directory itself is one run.
 
-    `left_out` gets the folders that cannot be read, and why.
+    `left_out` gets the folders that cannot be read and the incomplete runs, and why.
     """
     if not folder.is_dir():
-        raise InputError("run_not_found", f"There is no folder {folder}.")
+        what = f"{folder} is a file." if folder.exists() else f"There is no folder {folder}."
+        raise InputError("run_not_found", f"{what} Name a folder with run directories.")
     pending = [(folder, 0)]
     found = 0
     while pending and found < _MOST_RUNS:
@@ -48,6 +50,8 @@ def find_runs(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
                 found += 1
                 yield here
                 continue
+            if is_incomplete(here):
+                left_out[here] = why_incomplete(here)
             if depth == _DEEPEST:
                 continue
             with os.scandir(here) as entries:
@@ -65,6 +69,19 @@ def find_runs(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
 def is_run(folder: Path) -> bool:
     """Whether a folder is a run directory."""
     return (folder / "traincard").is_dir()
+
+
+def is_incomplete(folder: Path) -> bool:
+    """Whether a folder was made for a run that has reported nothing."""
+    return not is_run(folder) and all((folder / name).is_file() for name in RUN_FILES)
+
+
+def why_incomplete(folder: Path) -> str:
+    """What happened to an incomplete run, and what to do."""
+    return (
+        "incomplete run: it still loads, or was killed before its first event. To train it, run: "
+        f"bloom train --resume {shell_word(folder)}"
+    )
 
 
 class RunFolder:

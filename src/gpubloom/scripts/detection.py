@@ -50,13 +50,13 @@ def detect(
     and what `arguments` names there. `files` are texts by name, beside the script. `arguments` is its command
     line. ScriptProblem: it cannot be read.
     """
-    siblings = dict(files or {})
+    siblings, title = dict(files or {}), "The script"
     if isinstance(source, Path):
-        text = read_text(source)
+        text, title = read_text(source), str(source)
         siblings = _siblings(source, text, arguments) | siblings
     else:
         text = source
-    script = Script(text, siblings, arguments)
+    script = Script(text, siblings, arguments, title)
     return _requirements(script)
 
 

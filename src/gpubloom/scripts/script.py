@@ -30,12 +30,14 @@ class Command:
 class Script:
     """`files[0]` is the script itself."""
 
-    def __init__(self, text: str, files: Mapping[str, str], arguments: Sequence[str]) -> None:
+    def __init__(
+        self, text: str, files: Mapping[str, str], arguments: Sequence[str], title: str = "The script"
+    ) -> None:
         self.notes: list[str] = []
         self.from_notebook = is_notebook(text)
         if self.from_notebook:
             text = from_notebook(text)
-        self.main = read_facts(parse(text))
+        self.main = read_facts(parse(text, title=title))
         self.files: list[Facts] = [self.main]
         self.other_files: dict[str, str] = {}
         for name, content in list(files.items())[:_MOST_FILES]:

@@ -31,9 +31,9 @@ class SourceFile:
         return Evidence(line=line, text=text, file=self.name)
 
 
-def parse(text: str, name: str | None = None) -> SourceFile:
-    """ScriptProblem: too long, or no Python; a sentence with the line."""
-    where = name or "The script"
+def parse(text: str, name: str | None = None, *, title: str = "The script") -> SourceFile:
+    """ScriptProblem: too long, or no Python; a sentence with the line, where `title` is the script."""
+    where = name or title
     if len(text) > MOST_CHARACTERS:
         raise ScriptProblem(
             "script_too_large",

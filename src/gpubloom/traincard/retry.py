@@ -8,6 +8,7 @@ database work are in `gpubloom.worker.retries`.
 """
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class RetryPolicy:
         if self.max_calls is not None and failures >= self.max_calls:
             return None
         return None if self.max_seconds is not None and elapsed_seconds + pause > self.max_seconds else pause
+
+
+def is_host_not_found(problem: object) -> bool:
+    """Whether a name server was asked and knows no such host: it would say so again."""
+    return isinstance(problem, socket.gaierror) and problem.errno == socket.EAI_NONAME
 
 
 def retry(

@@ -17,6 +17,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from uuid import uuid4
 from gpubloom.errors import shell_word
 from gpubloom.traincard.atomic_write import read_json_object, replace_file
 from gpubloom.traincard.layout import find_job_dir
-from gpubloom.traincard.retry import RetryPolicy
+from gpubloom.traincard.retry import RetryPolicy, is_host_not_found
 from gpubloom.traincard.sync.accepted import SENT_RUN_PATHS
 from gpubloom.traincard.sync.delta import DeltaBuilder
 from gpubloom.traincard.sync.files import FileState, list_files
@@ -40,6 +41,8 @@ _EVERY_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _WHOLE_RUN_SECONDS = 3600.0
+# A person waits for a server that is away, and would rather know.
+_OUTAGE_SECONDS = 60.0
 _REQUEST_SECONDS = 30.0
 _PART_BYTES = 1 << 20
 # A batch with less than this had room for all that was new: what came meanwhile can wait for the next turn.
@@ -57,6 +60,10 @@ class SendRefusedError(Exception):
 
 class _Unavailable(Exception):
     """The server does not answer, or asks to try later."""
+
+
+class _HostNotFound(_Unavailable):
+    """The server cannot answer: no host has its name."""
 
 
 class _Connection:
@@ -132,7 +139,10 @@ def start_sender(run_dir: Path, project: str | None, environment: Mapping[str, s
 
 
 class RunSender(threading.Thread):
-    """One run directory and one server. `start` begins to send, `finish` sends the rest."""
+    """One run directory and one server. `start` begins to send, `finish` sends the rest.
+
+    `outage_seconds`: how long a server may be away; by default as long as the run lasts.
+    """
 
     def __init__(
         self,
@@ -143,6 +153,7 @@ class RunSender(threading.Thread):
         *,
         every: float = _EVERY_SECONDS,
         tell: Callable[[str], None] | None = None,
+        outage_seconds: float | None = None,
     ) -> None:
         super().__init__(name="run-sender", daemon=True)
         address = urllib.parse.urlsplit(server.rstrip("/"))
@@ -155,6 +166,7 @@ class RunSender(threading.Thread):
         self._run_dir, self._server, self._token = run_dir, server.rstrip("/"), token
         self._project, self._name = project, run_dir.name
         self._every, self._tell = every, tell or _tell
+        self._outage_seconds = outage_seconds
         self._folder = run_dir / FOLDER
         self._builder = DeltaBuilder(run_dir, _PART_BYTES, listing=_reported)
         self._connection = _Connection(urllib.parse.urlsplit(self._server))
@@ -163,6 +175,7 @@ class RunSender(threading.Thread):
         self._ending = False
         self._is_registered = False
         self._failures = 0
+        self._last_success = time.monotonic()
         self.problem: str | None = None
         """Why nothing is sent any more; None while the run is sent."""
         kept = self._read_state()
@@ -227,18 +240,28 @@ class RunSender(threading.Thread):
                     break
         except SendRefusedError as problem:
             self.problem = str(problem)
-            logger.warning("This run is no longer sent to %s: %s", self._server, problem)
+            if self._outage_seconds is None:
+                logger.warning("This run is no longer sent to %s: %s", self._server, problem)
             return False
         except (_Unavailable, OSError, ValueError) as problem:
-            if self._failures == 0:
-                logger.warning("Could not send the run: %s. The run continues. Trying again.", problem)
-            self._failures += 1
-            self._is_registered = False
+            self._wait_for_server(problem)
             return False
         if self._failures:
             logger.info("Sending the run works again.")
         self._failures = 0
         return True
+
+    def _wait_for_server(self, problem: Exception) -> None:
+        limit, away = self._outage_seconds, time.monotonic() - self._last_success
+        self._is_registered = False
+        if limit is not None and (isinstance(problem, _HostNotFound) or away > limit):
+            self.problem = str(problem)
+        elif self._failures == 0:
+            until = (
+                "The run continues. Trying again" if limit is None else f"Trying again for up to {limit:g} s"
+            )
+            logger.warning("Could not send the run: %s. %s.", problem, until)
+        self._failures += 1
 
     @property
     def _batch(self) -> Path:
@@ -316,8 +339,12 @@ class RunSender(threading.Thread):
         try:
             status, content = self._connection.request(method, path, body, headers)
         except (OSError, http.client.HTTPException) as problem:
-            raise _Unavailable(f"{self._server} cannot be reached ({type(problem).__name__})") from None
+            if is_host_not_found(problem):
+                raise _HostNotFound(f"no host has the name in {self._server}. Check BLOOM_SERVER") from None
+            reason = getattr(problem, "strerror", None) or type(problem).__name__
+            raise _Unavailable(f"{self._server} cannot be reached ({reason})") from None
         if 200 <= status < 300:
+            self._last_success = time.monotonic()
             return content
         sentence = _sentence(status, content)
         if status >= 500 or status in _LATER:
@@ -345,10 +372,18 @@ def _sentence(status: int, content: bytes) -> str:
 
 def send_run(run_dir: Path, server: str, token: str, project: str) -> str:
     """Send all of a run directory; returns the id of the run. SendRefusedError: it cannot be sent."""
-    sender = RunSender(run_dir, server, token, project, every=1.0, tell=lambda line: None)
+    sender = RunSender(
+        run_dir, server, token, project, every=1.0, tell=lambda line: None, outage_seconds=_OUTAGE_SECONDS
+    )
     sender.start()
-    if not sender.finish(_WHOLE_RUN_SECONDS):
-        raise SendRefusedError(sender.problem or "the server could not be reached")
+    sender.flush(_WHOLE_RUN_SECONDS)
+    if sender.problem is not None:
+        raise SendRefusedError(sender.problem)
+    if sender.is_alive():
+        raise SendRefusedError(
+            f"{server} took only a part of it within {_WHOLE_RUN_SECONDS:g} s. Run the same command again to "
+            "send the rest"
+        )
     return sender.run_id
 
 

@@ -85,6 +85,46 @@ def test_a_first_process_that_is_not_there_is_waited_for_so_long() -> None:
         join(second, on_gpu=False, seconds=1.0)
 
 
+def resolve_nothing(monkeypatch: pytest.MonkeyPatch, number: int, reason: str) -> None:
+    def fails(*asked: object, **more: object) -> None:
+        raise socket.gaierror(number, reason)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_first_process_whose_host_does_not_exist_is_not_waited_for(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_nothing(monkeypatch, socket.EAI_NONAME, "Name or service not known")
+    environment = {**environments()[rank], "MASTER_ADDR": "no-such-host.invalid"}
+    # Were it waited for, this test would run out of time.
+    with raises(ValueError, code="host_not_found", match="no-such-host.invalid"):
+        join(environment, on_gpu=False, seconds=3600.0)
+
+
+def test_a_name_server_that_is_away_is_waited_for_and_the_wait_is_announced(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    resolve_nothing(monkeypatch, socket.EAI_AGAIN, "Temporary failure in name resolution")
+    _, second = environments(MASTER_ADDR="master.example")
+    with raises(ValueError, code="rendezvous_timeout", match="Temporary failure"):
+        join(second, on_gpu=False, seconds=0.5)
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "Rank 1 waits up to 0.5 s for rank 0 at master.example" in told
+
+
+def test_a_process_that_is_waited_for_on_another_machine_is_named_at_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first, _ = environments()
+    own_name = socket.gethostname()
+    with raises(ValueError, code="rendezvous_timeout"):
+        join({**first, "MASTER_ADDR": own_name}, on_gpu=False, seconds=0.5)
+    assert f"Rank 0 waits up to 0.5 s for rank 1 at {own_name}" in capfd.readouterr().err
+
+
 def test_a_process_that_never_joins_is_named() -> None:
     first, _ = environments()
     with raises(

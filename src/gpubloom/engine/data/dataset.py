@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpubloom.datasets.downloading import Tell, tell_on_stderr
 from gpubloom.datasets.remote_data import fetch_data, is_remote
 from gpubloom.engine.data.rows import Rows, Tokens, Windows
 from gpubloom.engine.data.tokenizer import Tokenizer
@@ -40,16 +41,23 @@ class Dataset:
     rows_total: int | None = None
 
     @classmethod
-    def open(cls, config: DataConfig, context_length: int, cache: Path | None = None) -> "Dataset":
+    def open(
+        cls,
+        config: DataConfig,
+        context_length: int,
+        cache: Path | None = None,
+        tell: Tell = tell_on_stderr,
+    ) -> "Dataset":
         """Reads and tokenizes; trains the tokenizer when it has to be trained.
 
         Tokenized examples are kept in `cache`, a folder of their own, so that a resume finds them there.
+        `tell` gets a sentence when data at an address has to be waited for.
         """
         if config.train_path is None:
             raise InputError(
                 "no_data", "No training data is given: set data.train_path to a file, a folder or a glob."
             )
-        config = _with_files(config, cache)
+        config = _with_files(config, cache, tell)
         assert config.train_path is not None
         if config.kind == "examples":
             return cls._of_examples(config, context_length, cache)
@@ -121,12 +129,12 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _with_files(config: DataConfig, cache: Path | None) -> DataConfig:
+def _with_files(config: DataConfig, cache: Path | None, tell: Tell) -> DataConfig:
     """The config with files in place of addresses, which are fetched beside the run, or for this user."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpubloom"
     folder = own / "data" if cache is None else cache.parent / DATA_FOLDER
     found = {
-        name: str(fetch_data(path, folder))
+        name: str(fetch_data(path, folder, tell=tell))
         for name in ("train_path", "eval_path")
         if is_remote(path := getattr(config, name))
     }

@@ -122,6 +122,9 @@ class Launcher:
             for number, member in enumerate(members):
                 if member.silence_is_loss and codes[number] and read_exit_message(files[number]) is None:
                     codes[number] = LOST
+            if self._stop_signals and codes[0] not in {0, _REFUSED}:
+                # What the others say is that the leader is gone.
+                return _GroupExit(codes[0] if 0 < codes[0] != LOST else 1, None)
             return _judge([member.name for member in members], codes, files)
 
     def _start(
@@ -143,7 +146,10 @@ class Launcher:
         )
 
     def _wait(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Until all have ended; those that are left when one is gone get some time."""
+        """Until all have ended; those that are left when one is gone get some time.
+
+        None where that is in vain: the input is wrong, or the leader was stopped before it could save.
+        """
         leader, told, deadline = processes[0], 0, None
         while any(process.poll() is None for process in processes):
             for number in self._stop_signals[told:]:
@@ -151,11 +157,13 @@ class Launcher:
                     leader.send_signal(number)
                 told += 1
             now = time.monotonic()
-            if deadline is None and any(process.poll() is not None for process in processes):
+            codes = [process.poll() for process in processes]
+            # One that is done does not hurry a leader that still saves.
+            if deadline is None and (codes[0] is not None or any(codes)):
                 deadline = now + _STOP_SECONDS
             if deadline is not None and now > deadline:
                 return
-            if any(process.poll() == _REFUSED for process in processes):
+            if _REFUSED in codes or (self._stop_signals and codes[0]):
                 return
             time.sleep(_LOOK_SECONDS)
 

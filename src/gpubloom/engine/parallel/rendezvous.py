@@ -24,9 +24,14 @@ from gpubloom import __version__
 from gpubloom.engine.parallel.group import ALONE, STEP_SECONDS, Group
 from gpubloom.engine.parallel.rank_env import RankEnv
 from gpubloom.errors import CodedError, InputError
+from gpubloom.traincard.retry import RetryPolicy, is_host_not_found, retry
 
 JOIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+_CONNECT_SECONDS = 5.0
+# The launcher starts the processes of one machine together: they wait a moment for each other.
+_THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 # For the others to read why nothing comes of it, before the meeting point goes with the first process.
 _FAREWELL_SECONDS = 5.0
 # What is asked of the meeting point later is answered at once, or not at all.
@@ -91,12 +96,14 @@ def join(
 
 
 def _rendezvous_store(rank_env: RankEnv, limit: float) -> Store:
+    is_master = rank_env.leads and not rank_env.host_is_there
+    _wait_for_host(rank_env, limit, listening=not is_master)
     try:
         store = TCPStore(
             rank_env.host,
             rank_env.port,
             rank_env.size,
-            is_master=rank_env.leads and not rank_env.host_is_there,
+            is_master=is_master,
             timeout=timedelta(seconds=limit),
             wait_for_workers=False,
         )
@@ -106,14 +113,63 @@ def _rendezvous_store(rank_env: RankEnv, limit: float) -> Store:
             raise PortInUse(
                 f"Port {rank_env.port} is in use by another program: set MASTER_PORT to a free port."
             ) from None
-        raise InputError(
-            "rendezvous_timeout",
-            f"Rank {rank_env.rank} did not find the first of the {rank_env.size} processes at "
-            f"{rank_env.address} within {limit:.0f} s: start all processes with the same WORLD_SIZE, "
-            f"MASTER_ADDR and MASTER_PORT. {_first_line(problem)}",
-        ) from None
+        raise _no_first_process(rank_env, limit, problem) from None
     # A group that is started again must not read what the one before left.
     return PrefixStore(f"bloom/{rank_env.restarts}", store)
+
+
+def _wait_for_host(rank_env: RankEnv, limit: float, *, listening: bool) -> None:
+    """Until the name of the first process's host is known and, if wanted, something listens there.
+
+    torch waits too, but up to twice as long, deaf to Ctrl-C, and with a stack trace for each attempt.
+    """
+    policy = RetryPolicy(_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS, max_seconds=limit)
+    is_told = False
+
+    def look() -> None:
+        if listening:
+            socket.create_connection((rank_env.host, rank_env.port), _CONNECT_SECONDS).close()
+        else:
+            socket.getaddrinfo(rank_env.host, rank_env.port)
+
+    def wait(problem: Exception, pause: float) -> None:
+        nonlocal is_told
+        if not is_told:
+            _say_waiting(rank_env, [0], limit, problem)
+        is_told = True
+        time.sleep(pause)
+
+    def is_transient(problem: Exception) -> bool:
+        return isinstance(problem, OSError) and not is_host_not_found(problem)
+
+    try:
+        retry(look, policy, is_transient=is_transient, wait=wait)
+    except OSError as problem:
+        if is_host_not_found(problem):
+            raise InputError(
+                "host_not_found",
+                f"MASTER_ADDR is {rank_env.host}, but no host has this name: check its spelling, or set "
+                "MASTER_ADDR to the IP address of the machine of rank 0.",
+            ) from None
+        raise _no_first_process(rank_env, limit, problem) from None
+
+
+def _no_first_process(rank_env: RankEnv, limit: float, problem: Exception) -> InputError:
+    return InputError(
+        "rendezvous_timeout",
+        f"Rank {rank_env.rank} did not find the first of the {rank_env.size} processes at "
+        f"{rank_env.address} within {limit:g} s: start all processes with the same WORLD_SIZE, "
+        f"MASTER_ADDR and MASTER_PORT. {_first_line(problem)}",
+    )
+
+
+def _say_waiting(rank_env: RankEnv, ranks: list[int], limit: float, problem: Exception | None = None) -> None:
+    if rank_env.host in _THIS_MACHINE:
+        return
+    whom = f"rank {_listed(ranks)} at {rank_env.address}"
+    why = "" if problem is None else f" ({_first_line(problem)})"
+    sys.stderr.write(f"Rank {rank_env.rank} waits up to {limit:g} s for {whom}{why}.\n")
+    sys.stderr.flush()
 
 
 def _greet(store: Store, rank_env: RankEnv, deadline: float, limit: float, about: Mapping[str, str]) -> None:
@@ -131,13 +187,17 @@ def _greet(store: Store, rank_env: RankEnv, deadline: float, limit: float, about
 
 
 def _wait_for(store: Store, rank_env: RankEnv, ranks: list[int], deadline: float, limit: float) -> None:
+    is_told = False
     while not store.check([_hello(rank) for rank in ranks]):
+        missing = [rank for rank in ranks if not store.check([_hello(rank)])]
+        if missing and not is_told:
+            _say_waiting(rank_env, missing, limit)
+            is_told = True
         if time.monotonic() > deadline:
-            missing = [rank for rank in ranks if not store.check([_hello(rank)])]
             raise InputError(
                 "rendezvous_timeout",
                 f"Rank {_listed(missing)} of the {rank_env.size} processes did not connect to "
-                f"{rank_env.address} within {limit:.0f} s (this is rank {rank_env.rank}): check the log of "
+                f"{rank_env.address} within {limit:g} s (this is rank {rank_env.rank}): check the log of "
                 "the missing process, and start all with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
             )
         time.sleep(_LOOK_SECONDS)
