@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import sys
 from pathlib import Path
 
@@ -12,7 +13,11 @@ RESET = ("server", "reset-factors", "a@example.com")
 
 
 def _answer(command: tuple[str, ...], prompt: str, typed: bytes, home: Path) -> tuple[str, int]:
-    """Runs a command in a terminal and types once it asks; what it printed, and its exit status."""
+    """Runs a command in a terminal and types once it asks; what it printed, and its exit status.
+
+    Python loses a Ctrl-C between the prompt and the moment at which it waits for input. So whoever gets no
+    reaction types again.
+    """
     child, terminal = pty.fork()
     if child == 0:
         os.environ.update(TERM="xterm-256color", XDG_CONFIG_HOME=str(home), BLOOM_HOME=str(home))
@@ -20,6 +25,9 @@ def _answer(command: tuple[str, ...], prompt: str, typed: bytes, home: Path) -> 
         os.execv(sys.executable, [sys.executable, "-m", "gpubloom.cli", *command])
     output, asked = "", False
     while True:
+        if asked and not select.select([terminal], [], [], 2.0)[0]:
+            os.write(terminal, typed)
+            continue
         try:
             read = os.read(terminal, 65_536)
         except OSError:
