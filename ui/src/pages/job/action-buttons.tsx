@@ -43,15 +43,15 @@ const PRIMARY: Record<JobStatus, JobAction[]> = {
   failed: ["resume"],
 };
 
-export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data">): JobAction | null {
+export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data" | "error_code">): JobAction | null {
   const possible = actionsFor(job);
-  // Resuming a job that failed on its data fails again.
-  const wanted = job.failed_on_data ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
+  // Resuming a job that failed on its data, or by a mistake in its script, fails again.
+  const wanted = job.failed_on_data || job.error_code === "script_failed" ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
   return wanted.find((action) => possible.includes(action)) ?? null;
 }
 
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
-const NOT_OF_SCRIPTS: readonly JobAction[] = ["export", "save", "settings", "extend", "playground", "again", "base"];
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["export", "save", "settings", "extend", "playground", "base"];
 
 /** A run that was sent from another machine is controlled there. */
 const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
@@ -203,6 +203,7 @@ function ActionLink({ action, job, children, ...rest }: { action: LinkAction; jo
 /** To the form that the job came from, filled in as it was then. */
 function AgainLink({ job, ...rest }: { job: Job } & Omit<ComponentProps<"a">, "href">) {
   const search = { like: job.id };
+  if (job.kind === "script") return <Link to="/script" search={search} {...rest} />;
   if (job.model_id !== null) return <Link to="/finetune" search={search} {...rest} />;
   return <Link to="/projects/$projectId/jobs/new" params={{ projectId: job.project_id }} search={search} {...rest} />;
 }
