@@ -178,6 +178,9 @@ const HEAD_ROOM = 30;
 function DiffTable({ title, rows, differences }: { title: string; rows: readonly RunRow[]; differences: readonly { path: string; values: unknown[] }[] }) {
   const labels = shortNames(rows);
   const heads = cutNames(labels, HEAD_ROOM);
+  // A script has no config: it is neither different nor what the others are compared with.
+  const hasConfig = labels.map((_, column) => differences.some(({ values }) => values[column] !== null));
+  const first = Math.max(0, hasConfig.indexOf(true));
   return (
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
     <div role="region" aria-label={title} tabIndex={0} className="relative mt-2.5 max-h-80 overflow-auto">
@@ -207,7 +210,7 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
               </th>
               {values.map((value, index) => (
                 // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
-                <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
+                <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${hasConfig[index] && value !== values[first] ? "font-[560] text-warning" : ""}`}>
                   {valueText(value)}
                 </td>
               ))}
