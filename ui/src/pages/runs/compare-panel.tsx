@@ -9,6 +9,7 @@ import type { PageChartSpec } from "@/charts/chart-spec";
 import { ChartsViewContext, DrawingTools, useNewChartsView } from "@/charts/charts-view";
 import { CurveStore } from "@/charts/curve-store";
 import type { LineSpec } from "@/charts/plot-data";
+import { hasDots, isLong } from "@/charts/run-charts";
 import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
@@ -81,10 +82,12 @@ function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overl
     <ChartsViewContext value={view}>
       <ChartCard spec={spec} className="rounded-t-none border-t-0 pt-1">
         <span className="flex items-center gap-3">
-          <DrawingTools />
+          <DrawingTools hasSmoothing={spec.lines.some(({ dots }) => !dots)} />
         </span>
       </ChartCard>
-      <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A run that did not complete is left out of the mean.</p>
+      {overlay.groups.some(({ runs, failed }) => runs + failed.length > 1) && (
+        <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A run that did not complete is left out of the mean.</p>
+      )}
     </ChartsViewContext>
   );
 }
@@ -95,8 +98,9 @@ const NO_MARKS: [] = [];
 export function overlayLines(labels: readonly string[], overlay: Overlay): LineSpec[] {
   return overlay.groups.flatMap((group, index): LineSpec[] => {
     const colour = groupColour(index);
-    const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, not completed`, colour, failed: true }));
-    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", colour }] : []), ...failed];
+    const drawn = (x: readonly number[]) => ({ colour, dots: hasDots({ name: overlay.series, isLong: isLong(x) }) });
+    const failed = group.failed.map((curve, number): LineSpec => ({ name: `${index}/${number}`, label: `${curve.name}, not completed`, ...drawn(curve.x), failed: true }));
+    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", ...drawn(group.x) }] : []), ...failed];
   });
 }
 
