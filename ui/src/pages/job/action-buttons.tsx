@@ -1,4 +1,4 @@
-/** The actions of a job page: one primary button by the job's state, everything else in a menu. */
+/** The actions of a job page: one primary button by the job's state, the download of a model, everything else in a menu. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Ban, CopyPlus, Download, type LucideIcon, MessagesSquare, Pause, Play, Share2 } from "lucide-react";
@@ -137,13 +137,21 @@ export function ActionButtons({ job }: { job: Job }) {
   return (
     <div className="flex gap-2 max-sm:w-full">
       {primary && <PrimaryButton action={primary} job={job} pending={pending === primary} onChoose={() => choose(primary)} />}
+      {others.includes("download") && (
+        <Button asChild>
+          <ActionLink action="download" job={job}>
+            <Download aria-hidden />
+            <span className="max-sm:sr-only">{TEXTS.download}</span>
+          </ActionLink>
+        </Button>
+      )}
       <Menu size="page" label="More actions" items={items} />
       {open && dialogs[open]}
     </div>
   );
 }
 
-const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "export", "base", "extend", "again", "move", "share", "cancel", "delete"];
+const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "export", "base", "extend", "again", "move", "share", "cancel", "delete"];
 
 const ICONS: Partial<Record<JobAction, LucideIcon>> = { pause: Pause, resume: Play, cancel: Ban, playground: MessagesSquare, download: Download, again: CopyPlus, share: Share2 };
 
