@@ -5113,7 +5113,7 @@ export interface components {
             too_long?: "cut" | "skip";
             /**
              * Eval split fraction
-             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
+             * @description Fraction of the training data that is held out for evaluation when there is no evaluation dataset; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction?: number;
@@ -5241,7 +5241,7 @@ export interface components {
             too_long: "cut" | "skip";
             /**
              * Eval split fraction
-             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
+             * @description Fraction of the training data that is held out for evaluation when there is no evaluation dataset; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction: number;
