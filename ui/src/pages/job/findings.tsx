@@ -140,7 +140,7 @@ export function FindingsBadge({ findings }: { findings: Finding[] }) {
   const count = findings.filter(({ tone }) => tone !== "plain").length;
   if (count === 0) return null;
   return (
-    <Link to="." search={{}} className="tracking-normal">
+    <Link to="." search={{}} className="inline-flex tracking-normal">
       <Badge tone={bad > 0 ? "bad" : "attention"}>
         <TriangleAlert aria-hidden className="size-3" />
         {counted(count, bad > 0 ? "problem" : "warning")}
