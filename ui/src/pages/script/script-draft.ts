@@ -251,13 +251,14 @@ export function useDraft() {
   };
 
   useEffect(() => {
+    // The page outlives its person by a moment when they sign out, and its draft when the job starts.
+    const isCurrent = () => isSignedIn(owner) && kept?.draft === draft;
     const timer = setTimeout(() => {
-      // The page outlives its person by a moment when they sign out.
-      if (isSignedIn(owner)) saveDraft(owner, draft);
+      if (isCurrent()) saveDraft(owner, draft);
     }, PAUSE);
     const leave = (event: BeforeUnloadEvent) => {
       // What cannot be kept is not lost without a question.
-      if (isSignedIn(owner) && !saveDraft(owner, draft)) event.preventDefault();
+      if (isCurrent() && !saveDraft(owner, draft)) event.preventDefault();
     };
     window.addEventListener("beforeunload", leave);
     return () => {
