@@ -337,9 +337,11 @@ const STATES: Record<Exclude<Connection, "resting">, { word: string; className: 
 };
 
 /** Whether what is shown is what happens now. */
-function LiveDot({ connection }: { connection: Connection }) {
+export function LiveDot({ connection }: { connection: Connection }) {
+  // A server that shuts down keeps the stream open for a while, and sends nothing.
+  const unreachable = useUnreachable();
   if (connection === "resting") return null;
-  const { word, className } = STATES[connection];
+  const { word, className } = STATES[unreachable ? "lost" : connection];
   return (
     <span className="inline-flex items-center gap-1.5 text-xs font-[450] tracking-normal text-dim">
       <span aria-hidden className={cn("size-1.5 rounded-full", className)} />
