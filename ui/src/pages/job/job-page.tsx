@@ -57,7 +57,7 @@ export function JobPage() {
 
   if (isGone(job.error)) {
     return (
-      <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/jobs">Show all training jobs</Link>}>
+      <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/runs">Show all runs</Link>}>
         The job was deleted, or it belongs to another user.
       </ItemNotFound>
     );
@@ -286,8 +286,8 @@ function Crumbs({ job }: { job: Job }) {
         {job.project_name}
       </Link>{" "}
       /{" "}
-      <Link to="/jobs" search={{ project: job.project_id }} className={linkClass}>
-        Jobs
+      <Link to="/runs" search={{ query: `project_id = ${job.project_id}` }} className={linkClass}>
+        Runs
       </Link>
     </>
   );
