@@ -157,6 +157,26 @@ def test_an_upload_survives_a_lost_connection_and_a_change_of_page(
 
 
 @pytest.mark.long
+def test_a_file_that_is_chosen_while_the_list_loads_is_uploaded(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    held: list[Route] = []
+    page.route("**/api/datasets?*", lambda route: held.append(route))
+    page.goto("/datasets", wait_until="commit")
+    with page.expect_file_chooser() as chosen:
+        page.get_by_role("button", name="Upload files").click()
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/datasets?*")
+    expect(page.get_by_text("Drop a dataset file here.")).to_be_visible()
+    file = {"name": "poem.txt", "mimeType": "text/plain", "buffer": b"One line.\n" * 20}
+    chosen.value.set_files(file)  # type: ignore[arg-type]
+    page.wait_for_url("**/datasets/*-*")
+
+
+@pytest.mark.long
 def test_a_cancelled_upload_leaves_nothing_behind(
     new_page: NewPage, server: LiveServer, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_job_is_started_watched_steered_paused_resumed_and_downloaded(
     assert (job["status"], job["attempt"]) == ("completed", 2)
 
     with page.expect_download() as started:
-        choose_action(page, "Download model")
+        page.get_by_role("link", name="Download model").click()
     archive = tmp_path / "model.tar"
     started.value.save_as(archive)
     with tarfile.open(archive) as content:

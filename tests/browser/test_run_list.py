@@ -77,6 +77,21 @@ def _row(page: Page, text: str) -> Locator:
 
 
 @pytest.mark.long
+def test_an_empty_list_shows_how_to_send_a_run_in_parts_that_can_be_copied(
+    new_page: NewPage, server: LiveServer
+) -> None:
+    page = new_page()
+    set_up(page, server)
+    page.goto("/runs")
+    shell, script = (page.get_by_role("region", name=name) for name in ("In the shell", "In your script"))
+    expect(shell.locator("pre")).to_have_text(re.compile(r"^export BLOOM_SERVER=\S+\nexport BLOOM_TOKEN=…$"))
+    expect(script.locator("pre")).to_have_text(re.compile("^from gpubloom"))
+    expect(page.get_by_role("button", name="Copy: In your script")).to_be_visible()
+    page.get_by_role("link", name="API token").click()
+    expect(page.get_by_role("button", name="New token")).to_be_visible()
+
+
+@pytest.mark.long
 def test_seeds_are_one_row_and_a_filter_finds_runs(page: Page) -> None:
     table = page.get_by_role("table", name="Runs")
     expect(_row(page, "3 seeds")).to_contain_text("1 of 3 failed")

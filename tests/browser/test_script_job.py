@@ -49,6 +49,39 @@ def test_a_new_person_runs_a_folder_on_this_machine(new_page: NewPage, live_app:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(why_no_sandbox() is not None, reason=f"no sandbox here: {why_no_sandbox()}")
+def test_a_script_that_failed_is_corrected_and_runs_again(new_page: NewPage, live_app: LiveServer) -> None:
+    page = new_page()
+    set_up(page, live_app)
+    page.goto("/script")
+    page.get_by_role("button", name="Write or paste a script").click()
+    editor(page).fill("import no_such_module")
+    page.get_by_label("Arguments").fill("--lr 3e-4")
+    start(page, "train.py")
+    expect(page.get_by_text("No module named 'no_such_module'").first).to_be_visible()
+
+    page.get_by_role("link", name="Duplicate and edit").click()
+    expect_text(editor(page), "import no_such_module")
+    expect(page.get_by_label("Arguments")).to_have_value("--lr 3e-4")
+    editor(page).fill("print('corrected')")
+    start(page, "train.py")
+    expect(page.get_by_text("Completed").first).to_be_visible()
+    failed = page.url
+
+    # Another draft is not replaced without a question.
+    page.goto("/script")
+    page.get_by_role("button", name="Write or paste a script").click()
+    editor(page).fill("print('a draft')")
+    page.goto(f"/script?like={failed.rpartition('/')[2]}")
+    question = page.get_by_role("alertdialog", name="Replace your draft?")
+    question.get_by_role("button", name="Keep draft").click()
+    expect_text(editor(page), "print('a draft')")
+    page.goto(f"/script?like={failed.rpartition('/')[2]}")
+    question.get_by_role("button", name="Replace draft").click()
+    expect_text(editor(page), "print('corrected')")
+
+
+@pytest.mark.long
 def test_what_cannot_be_read_is_said_and_nothing_is_started(new_page: NewPage, live_app: LiveServer) -> None:
     page = new_page()
     set_up(page, live_app)

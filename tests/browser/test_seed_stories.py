@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gpubloom.providers.local.sandbox import why_no_sandbox
 from tests.browser.conftest import NewPage, axe_violations
-from tests.browser.people import PASSWORD, choose_action, open_section, open_tab, set_up
+from tests.browser.people import PASSWORD, open_section, open_tab, set_up
 from tests.browser.scripts import editor
 from tests.cli.test_train import bloom, start
 from tests.live_server import LiveServer
@@ -120,7 +120,7 @@ def test_the_first_document_alice_trains_a_model_and_downloads_it(
     expect(page.get_by_label("Progress", exact=True)).to_contain_text("60")
     # 5. The model is downloaded.
     with page.expect_download() as started:
-        choose_action(page, "Download model")
+        page.get_by_role("link", name="Download model").click()
     started.value.save_as(tmp_path / "model.tar")
     with tarfile.open(tmp_path / "model.tar") as content:
         assert any(name.endswith("model.safetensors") for name in content.getnames())

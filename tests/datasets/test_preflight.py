@@ -94,6 +94,8 @@ def test_what_a_person_should_know_is_a_finding_with_a_next_step(model: Path, tm
     assert found.train_file.unused_columns == ("category",)
     assert (found.train_file.unusable, found.train_file.truncated) == (1, 1)
     assert found.truncated_share == pytest.approx(1 / 26)
+    (truncated,) = [finding for finding in found.findings if finding.kind == "rows_truncated"]
+    assert "1 of 26 " in truncated.sentence, "the same share as beside it"
 
 
 def test_validation_rows_that_are_trained_too_are_counted(model: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from gpubloom.scripts.task import ScriptTask
 from gpubloom.server.accounts.tables import User
 from gpubloom.server.clock import now
+from gpubloom.server.jobs.files import note_brought
 from gpubloom.server.jobs.tables import Checkpoint, TrainingJob
 from gpubloom.traincard import Reporter
 from tests.server.bringing import announce, send
@@ -156,7 +157,7 @@ def _add_jobs(installation: Installation, tenant: Tenant, label: str, content: s
     run_dir = installation.home / "runs" / str(script.id)
     for name in WORK_FILES:
         _write(run_dir / name, f"# {content}\n")
-    (run_dir / "brought.json").write_text("{}")
+    note_brought(run_dir, [run_dir / "work/train.py"])
     checkpoint = next(row for row in installation.all(Checkpoint) if row.job_id == training.id)
     tenant.training, tenant.script, tenant.export = str(training.id), str(script.id), str(export.id)
     tenant.ids |= {

@@ -56,6 +56,22 @@ def test_differences_are_those_that_act(installation: Installation, member: User
     assert [run["run_id"] for run in answer.json()["outcomes"]] == [str(first.id), str(second.id)]
 
 
+def test_a_script_without_a_config_differs_in_no_setting(
+    installation: Installation, member: User, ada: Browser
+) -> None:
+    script = add_job(installation, member, kind="script", config={})
+    first = add_job(installation, member, config=_config(epochs=2))
+    second = add_job(installation, member, config=_config(epochs=3))
+    answer = ada.get(
+        "/api/runs/compare", params={"run": [str(job.id) for job in (script, first, second)]}
+    ).json()
+    assert answer["differences"] == [{"path": "epochs", "values": [None, 2, 3]}]
+    assert {"path": "seed", "values": [0]} in answer["equal"]
+    other = add_job(installation, member, kind="script", config={})
+    alone = ada.get("/api/runs/compare", params={"run": [str(script.id), str(other.id)]}).json()
+    assert (alone["differences"], alone["equal"]) == ([], [])
+
+
 def test_datasets_and_models_are_compared_by_their_names(
     installation: Installation, member: User, ada: Browser
 ) -> None:

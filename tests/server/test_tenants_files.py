@@ -294,6 +294,7 @@ ARTIFACTS = {
     "archive of a script's output": "/api/jobs/{script}/artifacts/archive",
     "list of a script's output": "/api/jobs/{script}/artifacts",
     "status of a script": "/api/ml-jobs/{script}/status",
+    "uploaded files of a script": "/api/ml-jobs/{script}/files",
     "converted dataset": "/api/datasets/{dataset_id}/converted",
     "preview of a dataset": "/api/datasets/{dataset_id}/preview",
     "problems of a dataset": "/api/datasets/{dataset_id}/problems",

@@ -136,7 +136,7 @@ def preflight(
     duplicates = sum(side.rows - len(side.digests) for side in sides.values())
     overlap = len(sides["train"].digests & sides["eval"].digests)
     files = _files(read)
-    shares = sum(each.used + (each.too_long if options.too_long == "skip" else 0) for each in files)
+    examples = sum(_examples(each, options) for each in files)
     return Preflight(
         train=counts["train"],
         eval=counts.get("eval"),
@@ -144,7 +144,7 @@ def preflight(
         eval_file=None if read.eval is None else _file(read.eval, options),
         mixed_files=tuple(_file(each, options) for each in read.train[1:]),
         sequence_length=length,
-        truncated_share=sum(each.too_long for each in files) / max(1, shares),
+        truncated_share=sum(each.too_long for each in files) / max(1, examples),
         duplicates=duplicates,
         overlap=overlap,
         findings=tuple(
@@ -156,6 +156,11 @@ def preflight(
             )
         ),
     )
+
+
+def _examples(counts: FileCounts, options: ReadingOptions) -> int:
+    """The examples that could be read, also those that are skipped because they are too long."""
+    return counts.used + (counts.too_long if options.too_long == "skip" else 0)
 
 
 def _file(counts: FileCounts, options: ReadingOptions) -> FilePreflight:
@@ -288,15 +293,16 @@ def _file_findings(counts: FileCounts, options: ReadingOptions) -> list[Finding]
             )
         )
     if counts.too_long:
-        share = counts.too_long / max(1, counts.rows)
+        examples = _examples(counts, options)
+        share = counts.too_long / max(1, examples)
         what = "truncated" if options.too_long == "cut" else "skipped"
         verb = "is" if counts.too_long == 1 else "are"
         found.append(
             Finding(
                 "rows_truncated",
                 "warning" if share > _MANY_TRUNCATED or what == "skipped" else "info",
-                f"{counts.too_long:,} of {counts.rows:,} rows of {name} ({share:.1%}) {verb} longer than "
-                f"{options.context_length:,} tokens and {verb} {what} "
+                f"{counts.too_long:,} of {examples:,} examples of {name} ({share:.1%}) {verb} longer "
+                f"than {options.context_length:,} tokens and {verb} {what} "
                 f"({counts.tokens_lost:,} tokens removed).",
                 {"too_long": counts.too_long, "tokens_removed": counts.tokens_lost},
                 next_step="Raise the max sequence length, or split the long rows.",

@@ -8,6 +8,7 @@ Configs are compared as they act, not as they were written: what was left out co
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
@@ -91,11 +92,17 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
 
 
 def field_differences(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """The fields that are not the same in all configs, compared as they are written."""
+    """The fields that are not the same in all configs, compared as they are written.
+
+    An empty config, as a script has, differs in no field: it would hide how the others differ.
+    """
     flat = [flat_fields(config) for config in configs]
-    paths = list(dict.fromkeys(path for fields in flat for path in fields))
-    found = [Difference(path, tuple(fields.get(path) for fields in flat)) for path in paths]
-    return [each for each in found if any(value != each.values[0] for value in each.values[1:])]
+    paths = dict.fromkeys(path for fields in flat for path in fields)
+    return [
+        Difference(path, tuple(fields.get(path) for fields in flat))
+        for path in paths
+        if any(fields.get(path) != others.get(path) for fields, others in pairwise(filter(None, flat)))
+    ]
 
 
 def config_as_it_acts(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,8 +196,8 @@ class DataConfig(Part):
         ge=0,
         le=limits.MAX_EVAL_FRACTION,
         title="Eval split fraction",
-        description="Fraction of the training data that is held out for evaluation when eval_path is not "
-        "set; identical examples stay in the same split.",
+        description="Fraction of the training data that is held out for evaluation when there is no "
+        "evaluation dataset; identical examples stay in the same split.",
     )
     token_dtype: Literal["uint16", "uint32"] = Field(
         "uint16",

@@ -99,13 +99,16 @@ def must_reach(model: ModelConfig, positions: int | None, *, is_table: bool) -> 
     if wanted <= positions * factor:
         return
     longer = (
-        f"model.context_length {wanted:,} is longer than the {positions:,} positions of the model in "
-        f"{model.path}"
+        f"The max sequence length (model.context_length) of {wanted:,} is longer than the {positions:,} "
+        "positions of the model"
     )
     if is_table:
-        advice = "set it to this number or less; positions from a table cannot be scaled"
+        advice = f"set it to {positions:,} or less; positions from a table cannot be scaled"
     elif model.rope_scaling is not None:
         advice = f"set model.rope_factor to {math.ceil(wanted / positions)} or more"
     else:
-        advice = "set model.rope_scaling to yarn, dynamic or linear, or a shorter model.context_length"
+        advice = (
+            f"set it to {positions:,} or less, or choose a RoPE scaling "
+            "(model.rope_scaling: yarn, dynamic or linear)"
+        )
     raise InputError("context_too_long", f"{longer}: {advice}.")

@@ -22,7 +22,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
             Difference(path=each.path, values=list(each.values)) for each in facts if each.path not in paths
         ],
         equal=[
-            Difference(path=path, values=[runs[0].config.get(path)])
+            Difference(path=path, values=[next(run.config.get(path) for run in runs if run.config)])
             for path in paths
             if path not in different
         ],

@@ -89,6 +89,20 @@ def test_a_plan_says_what_is_used_for_fields_that_are_left_out(
     assert used["model"]["context_length"] == 128
 
 
+def test_sequences_beyond_the_positions_of_the_model_are_refused_at_their_field(
+    installation: Installation, ada: Browser, text: Path
+) -> None:
+    folder = make_tiny_model(installation.home / "uploads/tiny", context_length=128)
+    model = {"path": folder.name, "context_length": 256}
+    config = {"model": model, "data": {"train_path": "corpus.txt"}}
+    problem = ada.post("/api/jobs", json={"project": NEW_PROJECT, "config": config}).json()
+    assert [(each["field"], each["code"]) for each in problem["errors"]] == [
+        ("config.model.context_length", "context_too_long")
+    ]
+    answer = ada.post("/api/plan", json={"config": config}).json()
+    assert (answer["fits"], answer["code"]) == (False, "context_too_long")
+
+
 def test_a_plan_that_does_not_fit_still_says_the_defaults(
     installation: Installation, ada: Browser, text: Path
 ) -> None:

@@ -34,6 +34,14 @@ def test_warnings_and_errors_are_kept_once_however_often_a_restart_repeats_them(
     ]
 
 
+def test_a_finding_that_is_only_a_note_is_no_warning() -> None:
+    summary = StoredSummary()
+    for severity in ("info", "warning"):
+        fields = {"line": severity, "level": "warning", "finding": {"kind": "k", "severity": severity}}
+        add_warnings(summary, [RunEvent(1, 0, 0, 0.0, "log", None, fields)])
+    assert [each.line for each in summary.warnings] == ["warning"]
+
+
 def test_a_run_that_warns_without_end_is_counted_not_kept() -> None:
     summary = StoredSummary()
     add_warnings(summary, [_log(f"warning {number}") for number in range(MOST_WARNINGS + 5)])

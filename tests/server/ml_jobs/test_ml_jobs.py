@@ -160,6 +160,39 @@ def test_what_a_script_made_is_listed_and_downloaded_and_links_lead_nowhere(
     assert shown["script"] == "x = 1"
 
 
+def test_uploaded_files_are_read_back_as_they_were_sent(installation: Installation, ada: Browser) -> None:
+    files = [
+        {"path": "data/größe.txt", "text": "12", "base64": None},
+        {"path": "train.py", "text": "x = 1", "base64": None},
+        {"path": "weights.bin", "text": None, "base64": "AQL/"},
+        {"path": "zeros.bin", "text": None, "base64": "AAA="},
+    ]
+    job_id = submit(ada, files=[*files, {"path": "log.txt", "text": "a"}, {"path": "old.py", "text": "a"}])[
+        "job_id"
+    ]
+    there = work(installation, job_id)
+    (there / "log.txt").write_text("ab")
+    (there / "out.txt").write_text("made by the script")
+    (there / "old.py").unlink()
+    (there / "old.py").symlink_to(installation.home / "secret.key")
+    read = ada.get(f"/api/ml-jobs/{job_id}/files").json()
+    assert read == {"items": files, "changed": ["log.txt", "old.py"]}
+    submit(ada, files=[{name: value for name, value in file.items() if value is not None} for file in files])
+
+
+def test_a_rewritten_record_of_uploads_leads_nowhere(installation: Installation, ada: Browser) -> None:
+    """A rented machine sends the record back, and may have filled the folder."""
+    job_id = submit(ada, files=[{"path": "train.py", "text": "x = 1"}])["job_id"]
+    there = work(installation, job_id)
+    with (there / "large.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    facts = (there / "large.bin").stat()
+    record = {"../../../secret.key": [32, 0], "large.bin": [facts.st_size, facts.st_mtime_ns]}
+    (there.parent / "brought.json").write_text(json.dumps(record))
+    read = ada.get(f"/api/ml-jobs/{job_id}/files").json()
+    assert read == {"items": [], "changed": ["../../../secret.key", "large.bin"]}
+
+
 def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
     tmp_path: Path,
 ) -> None:
@@ -177,7 +210,11 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(
 def test_jobs_of_others_are_not_found(server: Server, ada: Browser, admin: User) -> None:
     job_id = submit(ada, code="x = 1")["job_id"]
     other = server.signed_in(admin)
-    for address in (f"/api/ml-jobs/{job_id}/status", f"/api/jobs/{job_id}/artifacts"):
+    for address in (
+        f"/api/ml-jobs/{job_id}/status",
+        f"/api/ml-jobs/{job_id}/files",
+        f"/api/jobs/{job_id}/artifacts",
+    ):
         assert other.get(address).status_code == 404
     project = ada.get(f"/api/jobs/{job_id}").json()["project_id"]
     assert (

@@ -2661,6 +2661,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/ml-jobs/{job_id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Files
+         * @description Return the uploaded files of a script job, to edit them and submit them again.
+         */
+        get: operations["read_files_api_ml_jobs__job_id__files_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/ml-jobs/{job_id}/status": {
         parameters: {
             query?: never;
@@ -5093,7 +5113,7 @@ export interface components {
             too_long?: "cut" | "skip";
             /**
              * Eval split fraction
-             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
+             * @description Fraction of the training data that is held out for evaluation when there is no evaluation dataset; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction?: number;
@@ -5221,7 +5241,7 @@ export interface components {
             too_long: "cut" | "skip";
             /**
              * Eval split fraction
-             * @description Fraction of the training data that is held out for evaluation when eval_path is not set; identical examples stay in the same split.
+             * @description Fraction of the training data that is held out for evaluation when there is no evaluation dataset; identical examples stay in the same split.
              * @default 0.05
              */
             eval_fraction: number;
@@ -6351,6 +6371,18 @@ export interface components {
             severity: "error" | "warning" | "note";
             /** Sentence */
             sentence: string;
+        };
+        /**
+         * FolderFile
+         * @description A file of the job's folder. Exactly one of text and base64 is set.
+         */
+        FolderFile: {
+            /** Path */
+            path: string;
+            /** Text */
+            text: string | null;
+            /** Base64 */
+            base64: string | null;
         };
         /**
          * GapsOut
@@ -12445,6 +12477,16 @@ export interface components {
             reason: string;
         };
         /**
+         * UploadedFiles
+         * @description The files of a job as they were uploaded. `changed`: those that the script changed or removed since.
+         */
+        UploadedFiles: {
+            /** Items */
+            items: components["schemas"]["FolderFile"][];
+            /** Changed */
+            changed: string[];
+        };
+        /**
          * UserOut
          * @description A user account, as the user and admins see it.
          */
@@ -18276,6 +18318,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StartedMlJob"];
+                };
+            };
+            /** @description Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": unknown;
+                    "application/json": components["schemas"]["ProblemBody"];
+                };
+            };
+        };
+    };
+    read_files_api_ml_jobs__job_id__files_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadedFiles"];
                 };
             };
             /** @description Error */

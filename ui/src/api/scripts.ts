@@ -47,6 +47,13 @@ export const templatesQuery = queryOptions({
   staleTime: 60 * 60_000,
 });
 
+/** The files of a job as they were uploaded, and which of them the script has changed since. */
+export const uploadedFilesQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["jobs", jobId, "uploaded files"],
+    queryFn: ({ signal }) => answerOf(api.GET("/api/ml-jobs/{job_id}/files", { params: { path: { job_id: jobId } }, signal })),
+  });
+
 export async function startScript(body: NewScriptJob): Promise<StartedScript> {
   const started = await answerOf(api.POST("/api/ml-jobs", { body }));
   void forgetLists();

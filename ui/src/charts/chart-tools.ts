@@ -14,10 +14,12 @@ export type ToolOptions = {
   lengthOf?: string;
   /** Where the page chooses the axis itself. */
   hasAxis?: boolean;
+  /** False where every point is shown as it is. */
+  hasSmoothing?: boolean;
 };
 
 /** The element, and how to take it away again. */
-export function chartTools(view: ChartView, { lengthOf = "train/loss", hasAxis = true }: ToolOptions = {}): { root: HTMLElement; destroy: () => void } {
+export function chartTools(view: ChartView, { lengthOf = "train/loss", hasAxis = true, hasSmoothing = true }: ToolOptions = {}): { root: HTMLElement; destroy: () => void } {
   const smoothing = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", "aria-label": "Smoothing" });
   const strength = element("output");
   smoothing.addEventListener("input", () => view.change({ smoothing: Number(smoothing.value) }));
@@ -59,7 +61,7 @@ export function chartTools(view: ChartView, { lengthOf = "train/loss", hasAxis =
     reset,
     range,
     axisChoice,
-    element("label", {}, "Smoothing ", smoothing, strength),
+    ...(hasSmoothing ? [element("label", {}, "Smoothing ", smoothing, strength)] : []),
     element("label", {}, logarithmic, "Log scale"),
   );
   return { root, destroy: () => stops.forEach((stop) => stop()) };

@@ -24,16 +24,16 @@ export function useNewChartsView(store: CurveSource, marks: readonly ChartMark[]
 }
 
 /** How curves are drawn (smoothing, scale, axis), and which part of the run is in view. */
-export function DrawingTools({ lengthOf, hasAxis }: ToolOptions) {
+export function DrawingTools({ lengthOf, hasAxis, hasSmoothing }: ToolOptions) {
   const view = useChartsView();
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const tools = chartTools(view, { ...(lengthOf === undefined ? {} : { lengthOf }), ...(hasAxis === undefined ? {} : { hasAxis }) });
+    const tools = chartTools(view, { ...(lengthOf === undefined ? {} : { lengthOf }), ...(hasAxis === undefined ? {} : { hasAxis }), ...(hasSmoothing === undefined ? {} : { hasSmoothing }) });
     box.current?.append(tools.root);
     return () => {
       tools.destroy();
       tools.root.remove();
     };
-  }, [view, lengthOf, hasAxis]);
+  }, [view, lengthOf, hasAxis, hasSmoothing]);
   return <div ref={box} className="contents" />;
 }

@@ -14,7 +14,6 @@ const SMALL = 140;
 const MOST_LINES = 64;
 const MOST_RANK_LINES = 16;
 const MOST_CHARTS = 60;
-// Evaluations come rarely: each is a dot, and none is smoothed away.
 const MOST_DOTS = 200;
 
 /** A curve of a run. `isFlat`: not two points, or nothing but zeros; `isLong`: too many points for dots. */
@@ -24,8 +23,16 @@ export const runCurve = ({ name, rank, x, low, high }: CurvePoints): RunCurve =>
   name,
   rank,
   isFlat: x.length < 2 || (high.every((value) => value === 0) && low.every((value) => value === 0)),
-  isLong: x.length > MOST_DOTS,
+  isLong: isLong(x),
 });
+
+export const isLong = (x: readonly number[]) => x.length > MOST_DOTS;
+
+/** Evaluations come rarely: each is a dot, and none is smoothed away. */
+export function hasDots({ name, isLong: long }: Pick<RunCurve, "name" | "isLong">): boolean {
+  const { split } = partsOf(name);
+  return split !== "train" && split !== "" && long !== true;
+}
 
 type MetricSpec = Pick<ChartSpec, "title" | "format" | "range" | "smoothed" | "mayBeLogarithmic">;
 
@@ -138,7 +145,7 @@ function linesOf(chart: string, own: readonly RunCurve[]): LineSpec[] {
       name: curveKey(curve),
       label: joined(names > 1 || !several ? split : "", tags, several && `rank ${curve.rank}`) || "value",
       colour: colourOf(chart, curve.name, curve.rank),
-      dots: split !== "train" && split !== "" && curve.isLong !== true,
+      dots: hasDots(curve),
     };
   });
 }

@@ -13,7 +13,8 @@ export function CardHeader({ title, note, children, id }: CardHeaderProps) {
       <h2 id={id} className="text-[13px] font-[590]">
         {title}
       </h2>
-      {note && <div className="text-xs text-dim">{note}</div>}
+      {/* Beside the title where something else stands at the right. */}
+      {note && <div className={cn("text-xs text-dim", children && "mr-auto")}>{note}</div>}
       {children}
     </div>
   );

@@ -33,12 +33,12 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
     <table role="table" aria-label={label} className="w-full border-collapse max-md:block">
       <thead role="rowgroup" className="max-md:sr-only">
         <tr role="row">
-          {columns.map((column) => (
+          {columns.map((column, index) => (
             <th
               key={column.header}
               role="columnheader"
               scope="col"
-              className={cn("px-2 pb-1.5 text-left text-2xs font-[450] text-faint first:pl-0 last:pr-0", column.end && "text-right")}
+              className={cn("px-2 pb-1.5 text-left text-2xs font-[450] text-faint first:pl-0 last:pr-0", column.end ? "text-right" : columns[index - 1]?.end && AFTER_END)}
             >
               {column.quiet ? <span className="sr-only">{column.header}</span> : column.header}
             </th>
@@ -58,8 +58,8 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
                   "max-md:flex max-md:flex-wrap max-md:items-center max-md:gap-x-3.5 max-md:gap-y-0.5 max-md:py-2.5 max-md:after:order-3 max-md:after:basis-full max-md:after:content-['']",
             )}
           >
-            {columns.map((column) => (
-              <DataCell key={column.header} column={column} content={column.cell(row)} named={!pairs} />
+            {columns.map((column, index) => (
+              <DataCell key={column.header} column={column} content={column.cell(row)} named={!pairs} afterEnd={columns[index - 1]?.end === true} />
             ))}
           </tr>
         ))}
@@ -68,7 +68,12 @@ export function DataTable<Row>({ label, columns, rows, rowKey }: DataTableProps<
   );
 }
 
-function DataCell<Row>({ column, content, named }: { column: Column<Row>; content: ReactNode | null; named: boolean }) {
+/** A text beside a figure that ends right before it. */
+const AFTER_END = "md:pl-6";
+
+type DataCellProps<Row> = { column: Column<Row>; content: ReactNode | null; named: boolean; afterEnd: boolean };
+
+function DataCell<Row>({ column, content, named, afterEnd }: DataCellProps<Row>) {
   const nothing = content === null;
   return (
     <td
@@ -76,6 +81,7 @@ function DataCell<Row>({ column, content, named }: { column: Column<Row>; conten
       className={cn(
         "px-2 py-2.5 align-middle first:pl-0 last:pr-0 max-md:block max-md:min-w-0 max-md:p-0",
         column.end ? "md:text-right" : "wrap-anywhere",
+        afterEnd && !column.end && AFTER_END,
         named && "max-md:order-4",
         // The label stands on the first line of its value.
         named && !column.lead && !column.quiet && "max-md:flex max-md:items-baseline",

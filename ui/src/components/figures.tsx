@@ -25,12 +25,18 @@ export function StatSummary({ label, stats }: { label: string; stats: Stat[] }) 
   );
 }
 
+type FactsProps = {
+  facts: readonly (readonly [name: string, value: ReactNode])[];
+  /** Two columns where there is room: across a wide card, a value is too far from its name. */
+  wide?: boolean;
+};
+
 /** Names at the left, values at the right. */
-export function Facts({ facts }: { facts: readonly (readonly [name: string, value: ReactNode])[] }) {
+export function Facts({ facts, wide = false }: FactsProps) {
   return (
-    <dl className="grid gap-1.5 text-sm">
+    <dl className={cn("text-sm", wide ? "-mb-1.5 gap-x-10 md:columns-2" : "grid gap-1.5")}>
       {facts.map(([name, value]) => (
-        <div key={name} className="flex flex-wrap items-baseline justify-between gap-x-4">
+        <div key={name} className={cn("flex flex-wrap items-baseline justify-between gap-x-4", wide && "mb-1.5 break-inside-avoid")}>
           <dt className="text-dim">{name}</dt>
           <dd className="min-w-0 text-right font-[520] wrap-anywhere">{value}</dd>
         </div>

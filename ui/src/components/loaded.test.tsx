@@ -15,7 +15,7 @@ import { LineageCard } from "@/pages/job/lineage-card";
 import { MachineChain } from "@/pages/job/machine-chain";
 import { StoredArtifactsCard } from "@/pages/job/stored-artifacts-card";
 import { JobCard } from "@/pages/new-job/job-frame";
-import { ModelChoice as PlaygroundChoice } from "@/pages/playground/playground-page";
+import { ModelChoice as PlaygroundChoice, useChoices } from "@/pages/playground/playground-page";
 import { SharedPage } from "@/pages/shared/shared-page";
 import { CurrentUser } from "@/shell/session";
 import { testJob } from "@/test-job";
@@ -58,12 +58,14 @@ function show(part: ReactNode, broken: string) {
   );
 }
 
+const Playground = () => <PlaygroundChoice choices={useChoices({})} chosen={{}} onChoose={() => {}} />;
+
 it.each<[string, ReactNode, string]>([
   ["the models of the fine-tune form", <Form key=""><ModelChoice /></Form>, "/api/models"],
   ["the catalogue of the fine-tune form", <Form key=""><ModelChoice /></Form>, "/api/catalogue"],
   ["the datasets of the fine-tune form", <Form key=""><DataChoice /></Form>, "/api/datasets"],
   ["the projects of a new job", <Form key=""><Job /></Form>, "/api/projects"],
-  ["the runs of the playground", <PlaygroundChoice key="" chosen={{}} onChoose={() => {}} />, "/api/jobs"],
+  ["the runs of the playground", <Playground key="" />, "/api/jobs"],
   ["the dataset of a project", <DatasetNote key="" id="d" />, "/api/datasets/d"],
   ["the jobs of the dashboard", <DashboardPage key="" />, "/api/jobs"],
   ["what improved", <ImprovementCard key="" job={job} store={new CurveStore()} />, "/api/jobs/j/improvement"],

@@ -6,10 +6,14 @@ export const Tabs = Radix.Root;
 
 export function TabList({ className, ...rest }: ComponentProps<typeof Radix.List>) {
   const strip = useRef<HTMLDivElement>(null);
-  // On a phone the strip is wider than the screen, and the chosen tab may lie outside it.
+  const shown = useRef<HTMLElement | null>(null);
+  // On a phone the strip is wider than the screen, and the chosen tab may lie outside it. Only another choice moves the
+  // strip: a live page is drawn again with every step, while somebody swipes to a tab further along.
   useEffect(() => {
     const box = strip.current;
-    const active = box?.querySelector<HTMLElement>("[data-state=active]");
+    const active = box?.querySelector<HTMLElement>("[data-state=active]") ?? null;
+    if (active === shown.current) return;
+    shown.current = active;
     if (box && active) box.scrollLeft = Math.max(0, active.offsetLeft + active.offsetWidth - box.clientWidth + 24);
   });
 

@@ -43,7 +43,7 @@ export function jobSearch(given: Record<string, unknown>): JobSearch {
   return { tab: JOB_TABS.find((tab): tab is Exclude<JobTab, "overview"> => tab === given.tab && tab !== "overview") };
 }
 
-/** A job whose config the form starts with. */
+/** A job that the form starts like. */
 type NewJobSearch = { like?: string };
 
 export function newJobSearch(given: Record<string, unknown>): NewJobSearch {
@@ -57,10 +57,10 @@ export function finetuneSearch(given: Record<string, unknown>): FinetuneSearch {
   return { ...newJobSearch(given), dataset: text(given.dataset), model: text(given.model), project: text(given.project) };
 }
 
-type ScriptSearch = { project?: string };
+type ScriptSearch = NewJobSearch & { project?: string };
 
 export function scriptSearch(given: Record<string, unknown>): ScriptSearch {
-  return { project: text(given.project) };
+  return { ...newJobSearch(given), project: text(given.project) };
 }
 
 /** The provider to connect, and the page of this app to return to. */

@@ -2,7 +2,7 @@
 import { useQueryErrorResetBoundary } from "@tanstack/react-query";
 import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
 import { Compass, type LucideIcon, RefreshCw, TriangleAlert } from "lucide-react";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 import { sessionFetch, useFailure, useUnreachable } from "@/api/client";
 import { sentenceOf } from "@/api/problem";
 import { Button } from "@/components/button";
@@ -34,25 +34,9 @@ export function PageError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
   const { reset: resetQueries } = useQueryErrorResetBoundary();
   const failure = useFailure(error);
-  const unreachable = useUnreachable();
   usePageTitle("Something went wrong");
 
-  if (error instanceof Error && MISSING_PART.test(error.message)) {
-    return (
-      <EmptyState
-        wholePage
-        icon={RefreshCw}
-        title="A part of this page could not be loaded."
-        action={
-          <Button variant="primary" onClick={() => window.location.reload()}>
-            Reload the page
-          </Button>
-        }
-      >
-        {!unreachable && "The server may have been updated since you opened this page, or the connection was lost."}
-      </EmptyState>
-    );
-  }
+  if (error instanceof Error && MISSING_PART.test(error.message)) return <MissingPart />;
 
   return (
     <EmptyState
@@ -73,6 +57,30 @@ export function PageError({ error, reset }: ErrorComponentProps) {
       }
     >
       {failure !== null && <span role="alert">{sentenceOf(failure)}</span>}
+    </EmptyState>
+  );
+}
+
+/** Loads the page again by itself as soon as a server answers that did not answer when the part was asked for. */
+function MissingPart() {
+  const unreachable = useUnreachable();
+  const wasUnreachable = useRef(false);
+  useEffect(() => {
+    if (wasUnreachable.current && !unreachable) window.location.reload();
+    wasUnreachable.current = unreachable;
+  }, [unreachable]);
+  return (
+    <EmptyState
+      wholePage
+      icon={RefreshCw}
+      title="A part of this page could not be loaded."
+      action={
+        <Button variant="primary" onClick={() => window.location.reload()}>
+          Reload the page
+        </Button>
+      }
+    >
+      {!unreachable && "The server may have been updated since you opened this page, or the connection was lost."}
     </EmptyState>
   );
 }

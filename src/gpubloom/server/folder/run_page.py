@@ -51,6 +51,7 @@ def job_of(run: Run, run_dir: Path, reading: Reading) -> JobOut:
     summary.warnings = [
         RunWarning(level="error" if line.level == "error" else "warning", line=text, attempt=line.attempt)
         for text, line in reading.warnings.items()
+        if (line.finding or {}).get("severity") != "info"
     ]
     cause = (reading.state.error or {}).get("cause")
     created = datetime.fromtimestamp(run.created, UTC)

@@ -20,7 +20,13 @@ from uuid import UUID
 from gpubloom.scripts.task import WORK_FOLDER, checked_path
 from gpubloom.server.settings import Settings
 from gpubloom.traincard.atomic_write import replace_file
-from gpubloom.traincard.safe_paths import is_file_beneath, open_beneath, read_json_beneath, walk_beneath
+from gpubloom.traincard.safe_paths import (
+    is_file_beneath,
+    open_beneath,
+    open_plain,
+    read_json_beneath,
+    walk_beneath,
+)
 
 _MODEL = "model"
 # How the folder of a deleted run is named until all of it is gone.
@@ -161,6 +167,35 @@ def was_brought(brought: Brought, run_dir: Path, path: Path) -> bool:
         return False
     facts = path.lstat()
     return (facts.st_size, facts.st_mtime_ns) == brought[name]
+
+
+def read_uploaded(run_dir: Path, most: int) -> tuple[dict[str, bytes], list[str]]:
+    """The files that are still as their owner uploaded them, and the names of the others.
+
+    A rented machine may have rewritten the record: no more than `most` bytes are read.
+    """
+    files: dict[str, bytes] = {}
+    changed: list[str] = []
+    for name, facts in sorted(read_brought(run_dir).items()):
+        content = _read_unchanged(run_dir, name, facts) if facts[0] <= most else None
+        if content is None:
+            changed.append(name)
+        else:
+            files[name] = content
+            most -= len(content)
+    return files, changed
+
+
+def _read_unchanged(run_dir: Path, name: str, facts: tuple[int, int]) -> bytes | None:
+    try:
+        file = open_plain(run_dir, f"{WORK_FOLDER}/{checked_path(name)}")
+    except ValueError:
+        return None
+    if file is None:
+        return None
+    with file:
+        found = os.fstat(file.fileno())
+        return file.read(facts[0]) if (found.st_size, found.st_mtime_ns) == facts else None
 
 
 def artifacts(run_dir: Path) -> list[FoundFile]:

@@ -67,6 +67,8 @@ WORKER_SEEN_WITHIN = timedelta(seconds=60)
 _GIGABYTE = 1_000_000_000
 # The share of the advertised memory of a machine or GPU that a program can use.
 _USABLE = 0.93
+# The field that a person corrects, by the code of the planner's refusal.
+_FIELDS = {"context_too_long": "config.model.context_length"}
 
 
 @dataclass(frozen=True)
@@ -352,7 +354,10 @@ async def decide(
             first = first or (machine, refusal)
     assert first is not None, "there is always a machine to try"
     machine, reason = first
-    refused = CannotRun(str(reason), code=code_of(reason))
+    code = code_of(reason)
+    if code in _FIELDS:
+        raise CannotRun.for_field(_FIELDS[code], str(reason), code=code) from reason
+    refused = CannotRun(str(reason), code=code)
     if isinstance(reason, DoesNotFit):
         refused.needs = needs_of(reason)
         refused.options = nearest_fits(config, machine, tokens_per_epoch=tokens)

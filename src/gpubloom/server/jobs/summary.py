@@ -411,12 +411,18 @@ def add_mark(summary: StoredSummary, mark: Mapping[str, Any]) -> None:
 
 
 def add_warnings(summary: StoredSummary, events: Sequence[RunEvent]) -> None:
-    """Warnings and errors of the run's log: the first ones, each once however often a restart repeats it."""
+    """Warnings and errors of the run's log: the first ones, each once however often a restart repeats it.
+
+    A finding that is only a note is none of them; the page lists it with the other findings.
+    """
     warnings = list(summary.warnings)
     known = {warning.line for warning in warnings}
     for event in events:
         level = event.fields.get("level")
         if event.kind != "log" or (level != "warning" and level != "error"):
+            continue
+        said = event.fields.get("finding")
+        if isinstance(said, dict) and said.get("severity") == "info":
             continue
         line = storable(str(event.fields.get("line", "")))[:_LONGEST_WARNING]
         if line in known:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from gpubloom.errors import code_of
 from gpubloom.scripts import Requirements, ScriptProblem, is_notebook
 from gpubloom.scripts.task import checked_path
-from gpubloom.server.ml_jobs.schemas import NewMlJob
+from gpubloom.server.ml_jobs.schemas import FolderFile, NewMlJob
 from gpubloom.server.problems import InvalidInput
 from gpubloom.server.scripts.reading import ScriptReader
 
@@ -90,6 +90,14 @@ async def read_requirements(folder: Folder, arguments: list[str], reader: Script
         return await reader.requirements(text, siblings, arguments)
     except ScriptProblem as problem:
         raise InvalidInput.for_field("entry", str(problem), code=problem.code) from None
+
+
+def as_folder_file(path: str, content: bytes) -> FolderFile:
+    """A file as a request sends it: what is no text, in base64."""
+    text = _text(content)
+    if text is None or "\0" in text:
+        return FolderFile(path=path, base64=base64.b64encode(content).decode())
+    return FolderFile(path=path, text=text)
 
 
 def _decoded(body: NewMlJob) -> dict[str, bytes]:

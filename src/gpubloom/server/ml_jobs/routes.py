@@ -18,7 +18,7 @@ from gpubloom.scripts.templates import templates
 from gpubloom.server.accounts.principal import CurrentPrincipal, CurrentSettings
 from gpubloom.server.db.database import CurrentDatabase, ReadSession
 from gpubloom.server.idempotency import CurrentCreation
-from gpubloom.server.jobs.files import run_directory
+from gpubloom.server.jobs.files import read_uploaded, run_directory
 from gpubloom.server.jobs.launch import CurrentOfferService, limits_for, live_machines
 from gpubloom.server.jobs.logs import read_output
 from gpubloom.server.jobs.new_job_schemas import OfferTaken
@@ -26,9 +26,16 @@ from gpubloom.server.jobs.service import get_job
 from gpubloom.server.jobs.summary import read_summary
 from gpubloom.server.jobs.tables import TrainingJob
 from gpubloom.server.ml_jobs import service
-from gpubloom.server.ml_jobs.folder import Folder, as_script, read_folder, read_requirements
+from gpubloom.server.ml_jobs.folder import (
+    Folder,
+    as_folder_file,
+    as_script,
+    read_folder,
+    read_requirements,
+)
 from gpubloom.server.ml_jobs.placement import Placement, PlacementRequest, apply_overrides, decide
 from gpubloom.server.ml_jobs.schemas import (
+    FOLDERS,
     MlJobStatus,
     NewMlJob,
     Progress,
@@ -36,6 +43,7 @@ from gpubloom.server.ml_jobs.schemas import (
     StartedMlJob,
     TemplateOut,
     Templates,
+    UploadedFiles,
 )
 from gpubloom.server.ml_jobs.service import SandboxChoice
 from gpubloom.server.problems import InvalidInput, MalformedRequest, invalid_fields
@@ -203,6 +211,18 @@ def _read(content: bytes) -> tuple[NewMlJob, Folder]:
             raise MalformedRequest("The request body is not valid JSON.", code="malformed_json") from None
         raise invalid_fields(error.errors(include_input=False), model=NewMlJob) from None
     return body, read_folder(body)
+
+
+@router.get("/{job_id}/files")
+async def read_files(
+    job_id: UUID, principal: CurrentPrincipal, session: ReadSession, settings: CurrentSettings
+) -> UploadedFiles:
+    """Return the uploaded files of a script job, to edit them and submit them again."""
+    job, _ = await get_job(session, principal, job_id)
+    files, changed = await anyio.to_thread.run_sync(
+        read_uploaded, run_directory(settings, job.id), max(FOLDERS.values())
+    )
+    return UploadedFiles(items=[as_folder_file(*file) for file in files.items()], changed=changed)
 
 
 @router.get("/{job_id}/status")

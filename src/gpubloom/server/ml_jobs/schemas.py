@@ -22,8 +22,8 @@ _Dollars = Annotated[Number, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Hours = Annotated[Number, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
-class FileIn(Schema):
-    """A file of the job's folder. Send exactly one of text and base64."""
+class FolderFile(Schema):
+    """A file of the job's folder. Exactly one of text and base64 is set."""
 
     path: _Path
     text: str | None = None
@@ -58,7 +58,7 @@ class NewMlJob(Schema):
     code: Annotated[str, Field(max_length=1_000_000), Storable] | None = Field(
         None, description="One script or notebook, instead of files."
     )
-    files: list[FileIn] = Field([], max_length=MOST_FILES)
+    files: list[FolderFile] = Field([], max_length=MOST_FILES)
     entry: _Path | None = Field(None, description="The file to run. Default: train.py, or the only file.")
     arguments: _Words = Field([], description="The command-line arguments of the script.")
     name: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
@@ -113,6 +113,13 @@ class NewMlJob(Schema):
     @property
     def ignored(self) -> list[str]:
         return [] if self.requirements is None else self.requirements.ignored
+
+
+class UploadedFiles(Schema):
+    """The files of a job as they were uploaded. `changed`: those that the script changed or removed since."""
+
+    items: list[FolderFile]
+    changed: list[str]
 
 
 class StartedMlJob(Schema):

@@ -187,8 +187,8 @@ function RecentJobs({ jobs }: { jobs: JobListItem[] }) {
   return (
     <Card className="mt-5">
       <CardHeader title="Recent jobs">
-        <Link to="/jobs" className="text-sm text-violet-soft underline-offset-3 hover:underline">
-          All training jobs
+        <Link to="/runs" className="text-sm text-violet-soft underline-offset-3 hover:underline">
+          All runs
         </Link>
       </CardHeader>
       <JobTable label="Recent jobs" jobs={jobs} />

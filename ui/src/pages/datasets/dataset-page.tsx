@@ -121,7 +121,7 @@ function stats(dataset: Dataset, report: DatasetReport) {
   return [
     { name: "Rows", value: countText(report.rows) },
     { name: "Usable examples", value: countText(report.examples) },
-    ...(lengths ? [lengths.unit === "tokens" ? { name: "Tokens", value: countText(lengths.total) } : { name: "Characters", value: countText(lengths.total), unit: `≈ ${countText(lengths.total / CHARACTERS_PER_TOKEN)} tokens` }] : []),
+    ...(lengths ? [lengths.unit === "tokens" ? { name: "Tokens", value: countText(lengths.total) } : { name: "Tokens, estimated", value: countText(lengths.total / CHARACTERS_PER_TOKEN) }] : []),
     { name: "Skipped rows", value: countText(report.problems.rows_refused) },
     ...(report.duplicates ? [{ name: "Duplicates", value: countText(report.duplicates.repeated) }] : []),
     { name: "Size", value: bytesText(dataset.size) },

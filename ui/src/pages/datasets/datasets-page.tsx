@@ -48,17 +48,14 @@ export function DatasetsPage() {
     if (only && begun.length === 1) await navigate({ to: "/datasets/$datasetId", params: { datasetId: only.id } });
   }
 
-  const actions = (
-    <>
-      <DocumentsButton />
-      <HubDatasetButton />
-      <ChooseFiles text="Upload files" several variant="primary" onChoose={(files) => void send(files)} />
-    </>
-  );
-
   return (
     <DropArea onDrop={(files) => void send(files)}>
-      <PageHeader title="Datasets">{!nothingYet && actions}</PageHeader>
+      {/* Always the same element: a file that is chosen while the list loads belongs to the button that was pressed. */}
+      <PageHeader title="Datasets">
+        <DocumentsButton />
+        <HubDatasetButton />
+        <ChooseFiles text="Upload files" several variant="primary" onChoose={(files) => void send(files)} />
+      </PageHeader>
       <Card>
         {!nothingYet && <SearchBox label="Search datasets" text={search} onSearch={onSearch} busy={datasets.isPlaceholderData} />}
         <Loaded query={datasets} skeleton={<SkeletonRows rows={5} className="h-11" />}>
@@ -66,7 +63,7 @@ export function DatasetsPage() {
             if (nothingYet) {
               return (
                 <div className="rounded-card border-2 border-dashed border-line-strong">
-                  <EmptyState icon={FileUp} title="Drop a dataset file here." action={<div className="flex flex-wrap justify-center gap-2">{actions}</div>}>
+                  <EmptyState icon={FileUp} title="Drop a dataset file here.">
                     Supported files: .jsonl, .json, .csv, .tsv, .txt and .parquet, of any size; text files also as .gz, .zst or .zip. Documents (PDF, Word, Markdown, HTML) become training text. The format (chat messages, prompt and completion, plain text) is detected automatically, and a preview shows what a model learns from each row.
                   </EmptyState>
                 </div>

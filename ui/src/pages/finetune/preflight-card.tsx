@@ -54,9 +54,10 @@ function Counts({ found }: { found: Preflight }) {
   const facts = [
     ["Rows used", `${sum(({ used }) => used)} of ${sum(({ rows }) => rows)}`],
     ["Steps", countText(found.steps)],
-    ["Training tokens", `${countText(train.tokens)}, ${countText(train.trained_tokens)} in the loss`],
-    ["Sequences", `${countText(train.sequences)} of ${counted(found.sequence_length, "token")}`],
-    ["Truncated", shareText(found.truncated_share)],
+    ["Training tokens", countText(train.tokens)],
+    ["Tokens in the loss", countText(train.trained_tokens)],
+    ["Sequences", `${countText(train.sequences)} × ${counted(found.sequence_length, "token")}`],
+    ["Truncated examples", shareText(found.truncated_share)],
     [evalFile ? "Validation rows" : "Held-out rows", held ? countText(held.examples) : "none"],
     ["Duplicates", countText(found.duplicates)],
     ["Longest example", counted(train.longest, "token")],

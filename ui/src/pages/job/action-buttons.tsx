@@ -1,4 +1,4 @@
-/** The actions of a job page: one primary button by the job's state, everything else in a menu. */
+/** The actions of a job page: one primary button by the job's state, the download of a model, everything else in a menu. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Ban, CopyPlus, Download, type LucideIcon, MessagesSquare, Pause, Play, Share2 } from "lucide-react";
@@ -43,15 +43,15 @@ const PRIMARY: Record<JobStatus, JobAction[]> = {
   failed: ["resume"],
 };
 
-export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data">): JobAction | null {
+export function primaryOf(job: Pick<Job, "status" | "has_model" | "kind" | "task" | "failed_on_data" | "error_code">): JobAction | null {
   const possible = actionsFor(job);
-  // Resuming a job that failed on its data fails again.
-  const wanted = job.failed_on_data ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
+  // Resuming a job that failed on its data, or by a mistake in its script, fails again.
+  const wanted = job.failed_on_data || job.error_code === "script_failed" ? (["again", ...PRIMARY.failed] as const) : PRIMARY[job.status];
   return wanted.find((action) => possible.includes(action)) ?? null;
 }
 
 /** A person's own script takes no commands but to stop, and its result is not a model for the playground. */
-const NOT_OF_SCRIPTS: readonly JobAction[] = ["export", "save", "settings", "extend", "playground", "again", "base"];
+const NOT_OF_SCRIPTS: readonly JobAction[] = ["export", "save", "settings", "extend", "playground", "base"];
 
 /** A run that was sent from another machine is controlled there. */
 const OF_SENT_RUNS: readonly JobAction[] = ["cancel", "delete", "share"];
@@ -137,13 +137,21 @@ export function ActionButtons({ job }: { job: Job }) {
   return (
     <div className="flex gap-2 max-sm:w-full">
       {primary && <PrimaryButton action={primary} job={job} pending={pending === primary} onChoose={() => choose(primary)} />}
+      {others.includes("download") && (
+        <Button asChild>
+          <ActionLink action="download" job={job}>
+            <Download aria-hidden />
+            <span className="max-sm:sr-only">{TEXTS.download}</span>
+          </ActionLink>
+        </Button>
+      )}
       <Menu size="page" label="More actions" items={items} />
       {open && dialogs[open]}
     </div>
   );
 }
 
-const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "download", "export", "base", "extend", "again", "move", "share", "cancel", "delete"];
+const MENU_ORDER: readonly JobAction[] = ["resume", "pause", "save", "settings", "playground", "export", "base", "extend", "again", "move", "share", "cancel", "delete"];
 
 const ICONS: Partial<Record<JobAction, LucideIcon>> = { pause: Pause, resume: Play, cancel: Ban, playground: MessagesSquare, download: Download, again: CopyPlus, share: Share2 };
 
@@ -203,6 +211,7 @@ function ActionLink({ action, job, children, ...rest }: { action: LinkAction; jo
 /** To the form that the job came from, filled in as it was then. */
 function AgainLink({ job, ...rest }: { job: Job } & Omit<ComponentProps<"a">, "href">) {
   const search = { like: job.id };
+  if (job.kind === "script") return <Link to="/script" search={search} {...rest} />;
   if (job.model_id !== null) return <Link to="/finetune" search={search} {...rest} />;
   return <Link to="/projects/$projectId/jobs/new" params={{ projectId: job.project_id }} search={search} {...rest} />;
 }

@@ -51,6 +51,17 @@ it("averages two or more chosen checkpoints and exports the mean", async () => {
   await waitFor(() => expect(screen.queryByRole("button", { name: "Average and export" })).toBeNull());
 });
 
+it("saves a checkpoint of a running job that has none", async () => {
+  const sent = serveFrom(({ path }) => ({ body: path.endsWith("/checkpoints") ? { items: [], facts: {} } : testJob() }));
+  render(
+    <QueryClientProvider client={queryClient}>
+      <CheckpointsCard job={testJob({ id: "4b0f", status: "running" })} />
+    </QueryClientProvider>,
+  );
+  await userEvent.click(await screen.findByRole("button", { name: "Save checkpoint" }));
+  await waitFor(() => expect(sent.find(({ method }) => method === "POST")?.path).toBe("/api/jobs/4b0f/save"));
+});
+
 it("offers no choice where there is one checkpoint", async () => {
   show([10]);
   expect(await screen.findByRole("table", { name: "Checkpoints" })).toBeDefined();

@@ -4,7 +4,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { MessagesSquare, Save } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { measured } from "@/api/summary";
-import { checkpointArchiveAddress, checkpointsQuery } from "@/api/jobs";
+import { checkpointArchiveAddress, checkpointsQuery, saveJob } from "@/api/jobs";
 import type { Checkpoint, Job, JobStatus } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -15,8 +15,10 @@ import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { Menu } from "@/components/menu";
 import { Badge } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
+import { toast, useAction } from "@/components/toasts";
 import { optimizationsIn, trainedText, trainingTime } from "@/text/checkpoint-details";
 import { bytesText, counted, countText, metricText } from "@/text/numbers";
+import { actionsFor } from "./action-buttons";
 import { BranchDialog, DeleteCheckpointDialog, ResumeFromDialog } from "./checkpoint-dialogs";
 import { EvaluateDialog } from "./evaluation-card";
 import { ExportDialog } from "./export-card";
@@ -182,7 +184,7 @@ export function CheckpointsCard({ job }: { job: Job }) {
       <Loaded query={checkpoints} skeleton={<SkeletonRows rows={3} />}>
         {({ items }) =>
           items.length === 0 ? (
-            <NoCheckpoint ended={ENDED.includes(job.status)} failedOnData={job.failed_on_data} />
+            <NoCheckpoint job={job} />
           ) : (
             <>
               <DataTable label="Checkpoints" columns={columns(job, job.kind === "train" && items.length > 1 ? { chosen, toggle } : null)} rows={items.slice((page - 1) * PAGE, page * PAGE)} rowKey={(checkpoint) => checkpoint.id} />
@@ -224,14 +226,28 @@ function AverageBar({ job, chosen, onClear }: { job: Job; chosen: Checkpoint[]; 
 
 const ENDED: readonly Job["status"][] = ["completed", "failed", "cancelled"];
 
-function NoCheckpoint({ ended, failedOnData }: { ended: boolean; failedOnData: boolean }) {
-  return ended ? (
+function NoCheckpoint({ job }: { job: Job }) {
+  const save = useAction(async () => {
+    await saveJob(job.id);
+    toast("The job saves a checkpoint at the next step.");
+  });
+  return ENDED.includes(job.status) ? (
     <EmptyState icon={Save} title="No checkpoint was saved.">
-      {failedOnData ? "The job failed on its data before its first step." : "The job ended before its first checkpoint. Save checkpoints more often to lose less work."}
+      {job.failed_on_data ? "The job failed on its data before its first step." : "The job ended before its first checkpoint. Save checkpoints more often to lose less work."}
     </EmptyState>
   ) : (
-    <EmptyState icon={Save} title="No checkpoint yet.">
-      The job saves checkpoints automatically. While a training job runs, you can also save a checkpoint yourself.
+    <EmptyState
+      icon={Save}
+      title="No checkpoint yet."
+      action={
+        actionsFor(job).includes("save") && (
+          <Button pending={save.pending} onClick={save.run}>
+            Save checkpoint
+          </Button>
+        )
+      }
+    >
+      The job saves checkpoints automatically.
     </EmptyState>
   );
 }

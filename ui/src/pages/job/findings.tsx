@@ -14,7 +14,7 @@ export type Finding = { key: string; tone: "bad" | "attention" | "plain"; title:
 
 /** What to do about a failure, by its code; the message itself says what happened. */
 const ADVICE: Record<string, string> = {
-  script_failed: "Read the logs, correct the script, then run it again. “Resume” runs the same script once more.",
+  script_failed: "Read the logs. “Duplicate and edit” opens the script, so that you can correct it and run it again. “Resume” runs the same script once more.",
   training_failed: "Read the logs. Resume the job to continue from the last checkpoint, or start a new job to change the config.",
   too_many_attempts: "The machine may have run out of memory, or someone ended the process. Resume the job to try again from the last checkpoint.",
   directory_gone: "The job’s files were removed from the server. Start a new job; this job can only be deleted.",
@@ -140,7 +140,7 @@ export function FindingsBadge({ findings }: { findings: Finding[] }) {
   const count = findings.filter(({ tone }) => tone !== "plain").length;
   if (count === 0) return null;
   return (
-    <Link to="." search={{}} className="tracking-normal">
+    <Link to="." search={{}} className="inline-flex tracking-normal">
       <Badge tone={bad > 0 ? "bad" : "attention"}>
         <TriangleAlert aria-hidden className="size-3" />
         {counted(count, bad > 0 ? "problem" : "warning")}

@@ -68,14 +68,11 @@ function Verdict({ found: { verdict, text } }: { found: Improvement }) {
 export function Compared({ found: { first, lowest, latest, not_finite_since: notFiniteSince, compared, verdict, interval, has_best } }: { found: Improvement }) {
   const noteOf = (step: number) => [step === lowest.step && verdict === "yes" && (has_best ? "best" : "lowest"), step === latest.step && (notFiniteSince === null ? "latest" : "last finite")].filter(Boolean).join(", ");
   const rows = [
-    { name: first.step === 0 ? "Base model" : `First evaluation, step ${countText(first.step)}`, note: null, ...first, colour: "bg-primary-soft" },
-    ...(verdict === "yes" && lowest.step !== latest.step ? [{ name: `Step ${countText(lowest.step)}`, note: noteOf(lowest.step), ...lowest, colour: "bg-success-soft" }] : []),
-    ...(latest.step === first.step ? [] : [{ name: `Step ${countText(latest.step)}`, note: noteOf(latest.step), ...latest, colour: "bg-violet-soft" }]),
+    { name: first.step === 0 ? "Base model" : `First evaluation, step ${countText(first.step)}`, note: null, ...first },
+    ...(verdict === "yes" && lowest.step !== latest.step ? [{ name: `Step ${countText(lowest.step)}`, note: noteOf(lowest.step), ...lowest }] : []),
+    ...(latest.step === first.step ? [] : [{ name: `Step ${countText(latest.step)}`, note: noteOf(latest.step), ...latest }]),
   ];
   const isOnlyOne = latest.step === first.step && notFiniteSince === null;
-  const low = Math.min(...rows.map(({ loss }) => loss));
-  const high = Math.max(...rows.map(({ loss }) => loss));
-  const offsetOf = (loss: number) => (high === low ? 50 : ((loss - low) / (high - low)) * 100);
   return (
     <>
       <p className="text-[26px] leading-tight font-[620] tracking-[-0.025em] tabular-nums">
@@ -91,10 +88,10 @@ export function Compared({ found: { first, lowest, latest, not_finite_since: not
       {interval && notFiniteSince === null && (
         <p className="text-xs text-dim" title="Compared batch by batch with the first evaluation. A change whose interval contains 0 may be noise.">
           {interval[0]?.toUpperCase()}
-          {interval.slice(1)}
+          {interval.slice(1).replaceAll("-", "−")}
         </p>
       )}
-      <table className="mt-2 w-full text-sm">
+      <table className="mt-2 w-full max-w-md text-sm">
         <caption className="sr-only">Loss on the held-out rows</caption>
         <thead className="text-2xs text-faint">
           <tr>
@@ -107,22 +104,16 @@ export function Compared({ found: { first, lowest, latest, not_finite_since: not
             <th scope="col" className="pl-3 text-right font-[450]">
               Perplexity
             </th>
-            <td aria-hidden className="w-2/5 sm:w-1/3" />
           </tr>
         </thead>
         <tbody>
-          {rows.map(({ name, note, step, loss, colour }) => (
+          {rows.map(({ name, note, step, loss }) => (
             <tr key={step} className="border-t border-line">
               <th scope="row" className="py-1 text-left font-[450]">
                 {name} {note && <span className={note.startsWith("best") ? "text-success-soft" : "text-dim"}>{note}</span>}
               </th>
               <td className="py-1 pl-3 text-right font-[560] tabular-nums">{metricText(loss)}</td>
               <td className="py-1 pl-3 text-right text-dim tabular-nums">{loss < 700 ? metricText(Math.exp(loss)) : "∞"}</td>
-              <td aria-hidden className="py-1 pl-5">
-                <div className="relative h-2 border-x border-line">
-                  <span className={cn("absolute size-2 -translate-x-1/2 rounded-full", colour)} style={{ left: `${offsetOf(loss)}%` }} />
-                </div>
-              </td>
             </tr>
           ))}
         </tbody>

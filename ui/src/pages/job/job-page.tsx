@@ -57,7 +57,7 @@ export function JobPage() {
 
   if (isGone(job.error)) {
     return (
-      <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/jobs">Show all training jobs</Link>}>
+      <ItemNotFound icon={SearchX} title="Training job not found." link={<Link to="/runs">Show all runs</Link>}>
         The job was deleted, or it belongs to another user.
       </ItemNotFound>
     );
@@ -286,8 +286,8 @@ function Crumbs({ job }: { job: Job }) {
         {job.project_name}
       </Link>{" "}
       /{" "}
-      <Link to="/jobs" search={{ project: job.project_id }} className={linkClass}>
-        Jobs
+      <Link to="/runs" search={{ query: `project_id = ${job.project_id}` }} className={linkClass}>
+        Runs
       </Link>
     </>
   );
@@ -337,9 +337,11 @@ const STATES: Record<Exclude<Connection, "resting">, { word: string; className: 
 };
 
 /** Whether what is shown is what happens now. */
-function LiveDot({ connection }: { connection: Connection }) {
+export function LiveDot({ connection }: { connection: Connection }) {
+  // A server that shuts down keeps the stream open for a while, and sends nothing.
+  const unreachable = useUnreachable();
   if (connection === "resting") return null;
-  const { word, className } = STATES[connection];
+  const { word, className } = STATES[unreachable ? "lost" : connection];
   return (
     <span className="inline-flex items-center gap-1.5 text-xs font-[450] tracking-normal text-dim">
       <span aria-hidden className={cn("size-1.5 rounded-full", className)} />

@@ -65,7 +65,7 @@ function useTimeStat(job: Job, eta: number | null): Stat {
   const now = useNow(!ended && job.start_time !== null);
   const seconds = takenSeconds(job, now);
   if (ended) return { name: "Time taken", value: seconds === null ? DASH : durationText(seconds) };
-  return { name: "Time left", value: eta === null ? DASH : durationText(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
+  return { name: "Time left", value: eta === null ? DASH : roughly(eta), unit: seconds === null ? undefined : `${roughly(seconds)} elapsed` };
 }
 
 /** What a job on a rented machine costs: until now, by the hour, probably in all, and at most. Absent for others. */

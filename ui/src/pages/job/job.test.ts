@@ -63,7 +63,7 @@ describe("the actions of a job", () => {
   const allActions = (task: object) => [...new Set(all.flatMap((status) => actionsFor(job({ status, has_model: true, kind: "script", task: { kind: "script", ...task } }))))].toSorted();
 
   it("a script gets no command that it cannot receive", () => {
-    expect(allActions({ resumes: true })).toEqual(["cancel", "delete", "download", "move", "pause", "resume", "share"]);
+    expect(allActions({ resumes: true })).toEqual(["again", "cancel", "delete", "download", "move", "pause", "resume", "share"]);
     expect(allActions({ resumes: false })).not.toContain("pause");
   });
 
@@ -82,6 +82,7 @@ describe("the actions of a job", () => {
   it("a job that failed on its data is duplicated and edited: resuming it fails again", () => {
     expect(primaryOf(job({ status: "failed", failed_on_data: true }))).toBe("again");
     expect(primaryOf(job({ status: "failed", failed_on_data: false }))).toBe("resume");
+    expect(primaryOf(job({ status: "failed", kind: "script", error_code: "script_failed" }))).toBe("again");
   });
 
   it("sharing is always possible", () => {
@@ -114,7 +115,7 @@ describe("findings", () => {
     expect(run).toMatchObject({ title: "Training failed.", text: "MemoryError: 48 GB.", next: "Use more RAM." });
     const [script] = findingsOf(job({ ...failed, kind: "script", error_code: "script_failed", error_message: "exit code 1", summary: {} }), true);
     expect(script).toMatchObject({ title: "The script failed.", text: "exit code 1" });
-    expect(script?.next).toContain("correct the script");
+    expect(script?.next).toContain("Duplicate and edit");
   });
 
   it("show the alerts of the run, and the rule that stopped it", () => {

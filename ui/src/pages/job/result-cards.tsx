@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Download, FileBox } from "lucide-react";
 import { useSyncExternalStore } from "react";
-import { archiveAddress, artifactAddress, artifactsArchiveAddress, artifactsQuery, checkpointsQuery, modelFileAddress, modelFilesQuery } from "@/api/jobs";
+import { archiveAddress, artifactAddress, artifactsArchiveAddress, artifactsQuery, checkpointsQuery, isResting, modelFileAddress, modelFilesQuery } from "@/api/jobs";
 import { lastValue } from "@/api/summary";
 import type { Job } from "@/api/types";
 import type { CurveStore } from "@/charts/curve-store";
@@ -13,15 +13,16 @@ import { Facts } from "@/components/figures";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
 import { bytesText, counted, countText, metricText } from "@/text/numbers";
 
-/** What a finished run came to: its last values, and its best. */
+/** What a run came to, or has come to so far: its last values, and its best. */
 export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
   const { summary } = job;
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const best = checkpoints.data?.items.find((checkpoint) => checkpoint.best);
   const lines: [string, string][] = [];
   const add = (name: string, value: number | undefined, text = metricText) => value !== undefined && lines.push([name, text(value)]);
-  add("Final loss", lastValue(summary, "train/loss"));
-  add("Final eval loss", lastValue(summary, "eval/loss"));
+  const last = isResting(job.status) ? "Final" : "Latest";
+  add(`${last} loss`, lastValue(summary, "train/loss"));
+  add(`${last} eval loss`, lastValue(summary, "eval/loss"));
   const bestEval = useLowest(store, "eval/loss");
   // A run that diverged or used few rows has no best step.
   const hasBest = !summary.findings.some((finding) => finding.without_best);
@@ -33,9 +34,9 @@ export function ResultCard({ job, store }: { job: Job; store: CurveStore }) {
   add("Tokens seen", lastValue(summary, "train/tokens_seen"), countText);
   if (typeof summary.facts.model === "string") lines.push(["Model", summary.facts.model]);
   return (
-    <Card className="h-full">
-      <CardHeader title="Result" />
-      <Facts facts={lines} />
+    <Card>
+      <CardHeader title={last === "Final" ? "Result" : "Result so far"} />
+      <Facts wide facts={lines} />
     </Card>
   );
 }

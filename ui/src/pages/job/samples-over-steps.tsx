@@ -68,7 +68,7 @@ function Timeline({ samples, greedy }: { samples: Samples; greedy: boolean }) {
   return (
     <>
       <CardHeader title="Samples over steps" note={greedy ? "greedy answers to your prompts" : "answers to the same prompts"}>
-        <Select aria-label="Compare with" className="w-52 max-sm:w-full" value={String(other)} onChange={(event) => setAgainst(Number(event.target.value))} options={steps.map((each) => [String(each), `Compare with: ${stepText(each).toLowerCase()}`] as const)} />
+        <Select aria-label="Compare with" className="w-auto max-sm:w-full" value={String(other)} onChange={(event) => setAgainst(Number(event.target.value))} options={steps.map((each) => [String(each), `Compare with: ${stepText(each).toLowerCase()}`] as const)} />
       </CardHeader>
       <div className="mb-3 flex items-center gap-2">
         <Button size="small" aria-label="Previous sample" disabled={index === 0} onClick={() => choose(index - 1)}>

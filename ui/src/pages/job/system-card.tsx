@@ -76,8 +76,8 @@ export function SystemCard({ job }: { job: Job }) {
       {facts.length > 0 && (
         <details className="text-sm">
           <summary className="cursor-pointer text-dim">About this run</summary>
-          <div className="mt-3 gap-x-10 md:columns-2 [&_dl]:contents [&_dl>div]:mb-1.5 [&_dl>div]:break-inside-avoid">
-            <Facts facts={facts.map(([name, value]) => [sentence(name), factText(value)] as const)} />
+          <div className="mt-3">
+            <Facts wide facts={facts.map(([name, value]) => [sentence(name), factText(value)] as const)} />
           </div>
         </details>
       )}

@@ -71,9 +71,7 @@ export function TuningCard({ job, store }: { job: Job; store: CurveStore }) {
   return (
     <Card>
       <CardHeader title="Fine-tuning" />
-      <div className="gap-x-10 md:columns-2 [&_dl]:contents [&_dl>div]:mb-1.5 [&_dl>div]:break-inside-avoid">
-        <Facts facts={facts} />
-      </div>
+      <Facts wide facts={facts} />
       {optimizations.length > 0 && (
         <p className="mt-3 flex flex-wrap items-center gap-1.5 text-xs text-dim">
           Active optimizations:

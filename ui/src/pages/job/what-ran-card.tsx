@@ -18,9 +18,7 @@ export function WhatRanCard({ jobId }: { jobId: string }) {
             <p className="text-dim">The run has not recorded what ran. A Reporter in the script does it at its start.</p>
           ) : (
             <>
-              <div className="gap-x-10 md:columns-2 [&_dl]:contents [&_dl>div]:mb-1.5 [&_dl>div]:break-inside-avoid">
-                <Facts facts={whatRanFacts(ran)} />
-              </div>
+              <Facts wide facts={whatRanFacts(ran)} />
               {whatRanTexts(ran).map(([title, text]) => (
                 <details key={title} className="mt-3">
                   <summary className="cursor-pointer text-sm text-violet-soft">{title}</summary>

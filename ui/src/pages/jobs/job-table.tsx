@@ -110,7 +110,7 @@ const columns = (withProject: boolean): Column<JobListItem>[] => [
   },
   { header: "Step", cell: (job) => <Progress job={job} /> },
   { header: "Loss", end: true, cell: lossOf },
-  { header: "Time", end: true, cell: timeOf },
+  { header: "Time", end: true, cell: (job) => timeOf(job) && <span className="whitespace-nowrap">{timeOf(job)}</span> },
   { header: "Created", end: true, cell: (job) => <span className="text-dim"><TimeAgo at={job.created_at} /></span> },
 ];
 

@@ -12,6 +12,12 @@ const catalogue: Catalogue = {
   ],
 };
 
+it("lists models that everybody may download before those that need an access request", () => {
+  const [qwen, llama] = [model("Qwen/Qwen2.5-7B", 20e9), { ...model("meta-llama/Llama-3.1-8B", 22e9), gated: true }];
+  const listed = { ...catalogue, families: [{ name: "Llama", models: [llama] }, { name: "Qwen", models: [qwen] }] };
+  expect(narrowed(listed, { text: "", family: "", fits: "", available: null }).map(({ id }) => id)).toEqual([qwen.id, llama.id]);
+});
+
 const machine = (gpus: number[], host: number) => ({ name: "box", gpus: gpus.map(() => "GPU"), gpu_memory_bytes: gpus, host_memory_bytes: host }) as unknown as Machine;
 const all = { text: "", family: "", fits: "" as const, available: 10e9 };
 const ids = (wanted: Partial<Parameters<typeof narrowed>[1]>) => narrowed(catalogue, { ...all, ...wanted }).map(({ id }) => id);

@@ -28,7 +28,7 @@ type Narrowing = { text: string; family: string; fits: Method | ""; available: n
 
 type Listed = CatalogueModel & { family: string };
 
-/** Models that match, in the catalogue's order. */
+/** Models that match, in the catalogue's order; first those that everybody may download. */
 export function narrowed(catalogue: Catalogue, { text, family, fits, available }: Narrowing): Listed[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return catalogue.families
@@ -38,7 +38,8 @@ export function narrowed(catalogue: Catalogue, { text, family, fits, available }
       if (!words.every((word) => haystack.includes(word))) return false;
       if (family !== "" && model.family !== family) return false;
       return fits === "" || available === null || (model.memory[fits] ?? Infinity) <= available;
-    });
+    })
+    .toSorted((a, b) => Number(a.gated) - Number(b.gated));
 }
 
 const FITS = [

@@ -72,7 +72,7 @@ export function JobFrame({ title, crumbs, projectId, job, byId = false, lead, as
 function StartBar({ job: { form, missing, mistake, rentalMistake, planned } }: { job: JobForm }) {
   return (
     <div className="sticky bottom-0 z-20 -mx-1 mt-3.5 flex items-center lg:mr-[calc(24rem+0.875rem)] justify-between gap-4 rounded-t-card border border-b-0 border-line-strong bg-raised px-4 py-2.5 shadow-[0_-8px_20px_rgb(0_0_0/0.25)]">
-      <p className="min-w-0 text-sm wrap-anywhere text-dim">{missing ?? rentalMistake ?? (mistake === null ? readiness(planned) : "Correct the JSON config.")}</p>
+      <p className="line-clamp-3 min-w-0 text-sm wrap-anywhere text-dim">{missing ?? rentalMistake ?? (mistake === null ? readiness(planned) : "Correct the JSON config.")}</p>
       <Button type="submit" variant="primary" size="large" pending={form.formState.isSubmitting}>
         Start training
       </Button>
@@ -83,7 +83,7 @@ function StartBar({ job: { form, missing, mistake, rentalMistake, planned } }: {
 function readiness({ answer: { data: answer, isError }, behind }: JobForm["planned"]): string {
   if (isError && !behind) return "The plan failed. See the plan.";
   if (!answer || behind) return "Planning…";
-  if (!answer.fits) return "Cannot run with these settings. See the plan.";
+  if (!answer.fits) return answer.reason ?? "This job cannot run with these settings.";
   const steps = answer.plan?.steps ? counted(answer.plan.steps, "step") : null;
   const time = answer.plan?.seconds ? aboutText(durationText(answer.plan.seconds)) : null;
   return ["Ready to start", [steps, time].filter(Boolean).join(", ")].filter(Boolean).join(": ");

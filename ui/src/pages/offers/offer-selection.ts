@@ -33,10 +33,10 @@ export const gpuText = ({ gpu, gpus }: Pick<Offer, "gpu"> & Partial<Pick<Offer, 
 
 export const offerTitle = (offer: Pick<Offer, "title" | "gpu" | "gpus">) => `${offer.title} · ${gpuText(offer)}`;
 
-/** "$0.95 / h on demand · about 3 h 10 m · starts in about 4 m". */
+/** "$0.95 / h on demand · takes about 3 h 10 m · starts in about 4 m". */
 export function offerLine(offer: Offer): string {
   const price = offer.hourly.high === 0 ? KINDS[offer.kind] : `${hourlyText(offer.hourly)} ${KINDS[offer.kind]}`;
-  const parts = [price, aboutText(hoursText(offer.hours.likely))];
+  const parts = [price, `takes ${aboutText(hoursText(offer.hours.likely))}`];
   if (offer.wait_hours.likely > 0) parts.push(`starts in ${aboutText(hoursText(offer.wait_hours.likely))}`);
   const had = AVAILABILITY[offer.availability];
   if (had) parts.push(had);

@@ -82,7 +82,7 @@ describe("the selected offer", () => {
 });
 
 it("says on one line what an offer costs, takes and means", () => {
-  expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · about 3 h · starts in about 6 m · may have to wait in a queue · the job will restart 2 times from a checkpoint");
+  expect(offerLine(offer({ relaunches: 2, availability: "queued" }))).toBe("$0.95 / h on demand · takes about 3 h · starts in about 6 m · may have to wait in a queue · the job will restart 2 times from a checkpoint");
 });
 
 it("says how long a job takes, once where both ends are the same", () => {

@@ -13,6 +13,7 @@ import { Card } from "@/components/card";
 import { GroupedSelect, Select } from "@/components/input";
 import { EmptyState, Loaded, LoadFailure, Skeleton } from "@/components/loaded";
 import { Field } from "@/forms/field";
+import { DemoButton } from "@/pages/jobs/new-job-link";
 import type { PlaygroundSearch } from "@/shell/address";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { countText, metricText } from "@/text/numbers";
@@ -26,28 +27,31 @@ export function PlaygroundPage() {
   const navigate = useNavigate({ from: "/playground" });
   // Another choice begins another conversation; what is typed for the next message stays.
   const [draft, setDraft] = useState("");
+  const choices = useChoices(search);
   return (
     <>
       <PageHeader title="Playground" />
-      <div className="mb-3.5">
-        <ModelChoice chosen={search} onChoose={(next) => void navigate({ search: next })} />
-      </div>
-      <Chosen search={search} draft={draft} onDraft={setDraft} />
+      {!choices.isEmpty && (
+        <div className="mb-3.5">
+          <ModelChoice choices={choices} chosen={search} onChoose={(next) => void navigate({ search: next })} />
+        </div>
+      )}
+      <Chosen search={search} isEmpty={choices.isEmpty} draft={draft} onDraft={setDraft} />
     </>
   );
 }
 
-type ChosenProps = { search: PlaygroundSearch; draft: string; onDraft: (text: string) => void };
+type ChosenProps = { search: PlaygroundSearch; isEmpty: boolean; draft: string; onDraft: (text: string) => void };
 
-function Chosen({ search: { job: jobId, checkpoint, other, model }, draft, onDraft }: ChosenProps) {
+function Chosen({ search: { job: jobId, checkpoint, other, model }, isEmpty, draft, onDraft }: ChosenProps) {
   const job = useQuery({ ...jobQuery(jobId ?? ""), enabled: jobId !== undefined });
   const source = useMemo<Source | null>(() => {
     if (model) return { model_id: model };
     return jobId ? { job_id: jobId, ...(checkpoint ? { checkpoint_id: checkpoint } : {}), ...(other ? { other_checkpoint_id: other } : {}) } : null;
   }, [jobId, checkpoint, other, model]);
   const checkpoints = useQuery({ ...checkpointsQuery(jobId ?? ""), enabled: jobId !== undefined && other !== undefined }).data?.items;
-  if (source === null) return <NothingChosen />;
-  if (isGone(job.error)) return <NothingChosen gone />;
+  if (source === null) return <NothingChosen isEmpty={isEmpty} />;
+  if (isGone(job.error)) return <NothingChosen gone isEmpty={isEmpty} />;
   const key = [jobId ?? model, checkpoint, other && `and ${other}`].filter(Boolean).join(" ");
   const nameOf = (id: string | undefined) => {
     const step = checkpoints?.find((one) => one.id === id)?.step;
@@ -64,16 +68,23 @@ function Chosen({ search: { job: jobId, checkpoint, other, model }, draft, onDra
   );
 }
 
-function NothingChosen({ gone = false }: { gone?: boolean }) {
+/** `isEmpty`: there is nothing to choose. */
+function NothingChosen({ gone = false, isEmpty }: { gone?: boolean; isEmpty: boolean }) {
+  const title = gone ? "This run no longer exists." : isEmpty ? "No model to chat with yet." : "Choose a run or a model.";
   return (
     <Card>
       <EmptyState
         icon={MessagesSquare}
-        title={gone ? "This run no longer exists." : "Choose a run or a model."}
+        title={title}
         action={
-          <Button asChild variant="primary">
-            <Link to="/jobs">Show training jobs</Link>
-          </Button>
+          isEmpty && (
+            <span className="flex flex-wrap justify-center gap-2">
+              <Button asChild variant="primary">
+                <Link to="/models">Add a model</Link>
+              </Button>
+              <DemoButton variant="outline" />
+            </span>
+          )
         }
       >
         You can chat with a finished run, with a checkpoint, or with one of your models. The model is unloaded after ten minutes without a request.
@@ -94,17 +105,23 @@ function ChooseCheckpoint() {
 
 const MOST = 100;
 
-type ModelChoiceProps = { chosen: PlaygroundSearch; onChoose: (next: PlaygroundSearch) => void };
-
-/** A run or an own model, and of a run which of its states. */
-export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
+/** The runs and models that somebody can chat with. */
+export function useChoices(chosen: PlaygroundSearch) {
   const jobs = useQuery(jobsQuery({ limit: MOST }));
   const models = useQuery(modelsQuery);
   // An older run, opened by its address, is not among the newest.
   const other = useQuery({ ...jobQuery(chosen.job ?? ""), enabled: chosen.job !== undefined });
-  const trained = (jobs.data?.items ?? []).filter((job) => job.attempt > 0);
+  // A script leaves files, not a model.
+  const trained = (jobs.data?.items ?? []).filter((job) => job.kind === "train" && job.attempt > 0);
   const listed = other.data && !trained.some((job) => job.id === other.data.id) ? [other.data, ...trained] : trained;
   const ready = (models.data?.items ?? []).filter((model) => model.status === "ready");
+  return { jobs, models, other: other.data, listed, ready, isEmpty: jobs.isSuccess && models.isSuccess && listed.length + ready.length === 0 };
+}
+
+type ModelChoiceProps = { choices: ReturnType<typeof useChoices>; chosen: PlaygroundSearch; onChoose: (next: PlaygroundSearch) => void };
+
+/** A run or an own model, and of a run which of its states. */
+export function ModelChoice({ choices: { jobs, models, other, listed, ready }, chosen, onChoose }: ModelChoiceProps) {
   const groups = [
     { title: "Runs", options: listed.map((job) => [`job ${job.id}`, job.name] as const) },
     { title: "Models", options: ready.map((model) => [`model ${model.id}`, model.name] as const) },
@@ -120,13 +137,13 @@ export function ModelChoice({ chosen, onChoose }: ModelChoiceProps) {
     <div className="grid gap-3.5 sm:grid-cols-2 lg:grid-cols-3">
       <Field label="Run or model">{(control) => <GroupedSelect {...control} first={["", "Choose a run or a model…"]} groups={groups} value={value} onChange={(event) => choose(event.target.value)} />}</Field>
       <LoadFailure query={jobs.data === undefined ? jobs : models} className="sm:order-last sm:col-span-full" />
-      {chosen.job && other.data && <CheckpointChoice job={other.data} chosen={chosen} onChoose={onChoose} />}
+      {chosen.job && other && <CheckpointChoice job={other} chosen={chosen} onChoose={onChoose} />}
     </div>
   );
 }
 
 /** Which state of a run, and a second one to compare with. */
-function CheckpointChoice({ job, chosen, onChoose }: { job: Job } & ModelChoiceProps) {
+function CheckpointChoice({ job, chosen, onChoose }: { job: Job } & Omit<ModelChoiceProps, "choices">) {
   const checkpoints = useQuery(checkpointsQuery(job.id));
   const items = checkpoints.data?.items ?? [];
   const first = job.has_model && job.status === "completed" ? (["", "Final model"] as const) : (["", items.length === 0 ? "No checkpoint yet" : "Choose a checkpoint"] as const);

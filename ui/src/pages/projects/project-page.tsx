@@ -62,7 +62,7 @@ function LoadedProject({ project }: { project: Project }) {
         <DeleteProjectButton project={project} />
         <NewJobLink projectId={project.id} />
       </PageHeader>
-      <div className="grid gap-3.5 lg:grid-cols-12">
+      <div className="grid items-start gap-3.5 lg:grid-cols-12">
         <div className="lg:col-span-8">
           <TrainingJobsCard projectId={project.id} />
         </div>
@@ -135,7 +135,7 @@ function TrainingJobsCard({ projectId }: { projectId: string }) {
   const jobs = useQuery(jobsQuery({ project_id: projectId, limit: PAGE_SIZE }));
   const more = (jobs.data?.total ?? 0) > PAGE_SIZE;
   return (
-    <Card className="h-full">
+    <Card>
       <CardHeader title="Training jobs">
         {more && (
           <Link to="/runs" search={{ query: `project_id = ${projectId}` }} className="text-sm text-violet-soft underline-offset-3 hover:underline">

@@ -9,6 +9,7 @@ import type { PageChartSpec } from "@/charts/chart-spec";
 import { ChartsViewContext, DrawingTools, useNewChartsView } from "@/charts/charts-view";
 import { CurveStore } from "@/charts/curve-store";
 import type { LineSpec } from "@/charts/plot-data";
+import { hasDots, isLong } from "@/charts/run-charts";
 import { Button, CopyButton } from "@/components/button";
 import { Card } from "@/components/card";
 import { Select } from "@/components/input";
@@ -81,10 +82,12 @@ function OverlayChart({ rows, overlay, along }: { rows: readonly RunRow[]; overl
     <ChartsViewContext value={view}>
       <ChartCard spec={spec} className="rounded-t-none border-t-0 pt-1">
         <span className="flex items-center gap-3">
-          <DrawingTools />
+          <DrawingTools hasSmoothing={spec.lines.some(({ dots }) => !dots)} />
         </span>
       </ChartCard>
-      <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A run that did not complete is left out of the mean.</p>
+      {overlay.groups.some(({ runs, failed }) => runs + failed.length > 1) && (
+        <p className="mt-1.5 text-xs text-faint">Line: mean over seeds. Band: lowest and highest seed. A run that did not complete is left out of the mean.</p>
+      )}
     </ChartsViewContext>
   );
 }
@@ -95,8 +98,9 @@ const NO_MARKS: [] = [];
 export function overlayLines(labels: readonly string[], overlay: Overlay): LineSpec[] {
   return overlay.groups.flatMap((group, index): LineSpec[] => {
     const colour = groupColour(index);
-    const failed = group.failed.map((curve, number): LineSpec & { failed: boolean } => ({ name: `${index}/${number}`, label: `${curve.name}, not completed`, colour, failed: true }));
-    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", colour }] : []), ...failed];
+    const drawn = (x: readonly number[]) => ({ colour, dots: hasDots({ name: overlay.series, isLong: isLong(x) }) });
+    const failed = group.failed.map((curve, number): LineSpec => ({ name: `${index}/${number}`, label: `${curve.name}, not completed`, ...drawn(curve.x), failed: true }));
+    return [...(group.runs > 0 ? [{ name: String(index), label: labels[index] ?? "", ...drawn(group.x) }] : []), ...failed];
   });
 }
 
@@ -178,6 +182,9 @@ const HEAD_ROOM = 30;
 function DiffTable({ title, rows, differences }: { title: string; rows: readonly RunRow[]; differences: readonly { path: string; values: unknown[] }[] }) {
   const labels = shortNames(rows);
   const heads = cutNames(labels, HEAD_ROOM);
+  // A script has no config: it is neither different nor what the others are compared with.
+  const hasConfig = labels.map((_, column) => differences.some(({ values }) => values[column] !== null));
+  const first = Math.max(0, hasConfig.indexOf(true));
   return (
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
     <div role="region" aria-label={title} tabIndex={0} className="relative mt-2.5 max-h-80 overflow-auto">
@@ -207,7 +214,7 @@ function DiffTable({ title, rows, differences }: { title: string; rows: readonly
               </th>
               {values.map((value, index) => (
                 // oxlint-disable-next-line jsx-a11y/control-has-associated-label -- a cell with text, not a control
-                <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${index > 0 && value !== values[0] ? "font-[560] text-warning" : ""}`}>
+                <td key={index} className={`py-1.5 pl-3 text-right wrap-anywhere ${hasConfig[index] && value !== values[first] ? "font-[560] text-warning" : ""}`}>
                   {valueText(value)}
                 </td>
               ))}

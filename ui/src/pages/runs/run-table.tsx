@@ -171,7 +171,7 @@ function TableRow({ row, columns, metric, best, groupIndex, inside, open, onOpen
             <Tag aria-hidden className="size-3.5" />
           </button>
         </div>
-        {row.error && row.status === "failed" && <p className="truncate text-xs text-danger-soft" title={row.error}>{row.error}</p>}
+        {row.error && row.status === "failed" && <p className="line-clamp-2 text-xs wrap-anywhere text-danger-soft" title={row.error}>{row.error}</p>}
       </td>
       <td role="cell" className="px-2 py-2 align-middle max-md:hidden">
         <RowStatus row={row} />

@@ -1,6 +1,6 @@
 /** Every run in one list: jobs of this server, rented machines, and runs that were sent from anywhere. */
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Activity, Bookmark, Columns3, SearchX, Trash2 } from "lucide-react";
 import { lazy, Suspense, useCallback, useDeferredValue, useMemo, useState } from "react";
 import { ApiProblem, sentenceOf } from "@/api/problem";
@@ -87,10 +87,10 @@ function totalText(list: RunList): string {
   return list.sources.length > 1 ? `${found}, from ${list.sources.length} sources` : found;
 }
 
-const SNIPPET = `export BLOOM_SERVER=${typeof window === "undefined" ? "" : window.location.origin}
-export BLOOM_TOKEN=…   # Settings › API tokens, scope write
+const SHELL_SNIPPET = `export BLOOM_SERVER=${typeof window === "undefined" ? "" : window.location.origin}
+export BLOOM_TOKEN=…`;
 
-from gpubloom.traincard import Reporter
+const SCRIPT_SNIPPET = `from gpubloom.traincard import Reporter
 with Reporter(project="My project") as reporter:
     reporter.metrics({"train/loss": loss}, step=step)`;
 
@@ -103,10 +103,21 @@ function EmptyFolder({ folder }: { folder: string }) {
     <Card>
       <EmptyState wholePage icon={Activity} title="No runs in this folder.">
         {folder} has no run directory. Record a run below it; it appears here while it happens:
-        <pre className="mt-3 mb-2 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{FOLDER_SNIPPET}</pre>
-        <CopyButton text={FOLDER_SNIPPET} label="Copy" />
+        <Snippet title="In your script" text={FOLDER_SNIPPET} />
       </EmptyState>
     </Card>
+  );
+}
+
+function Snippet({ title, text }: { title: string; text: string }) {
+  return (
+    <section aria-label={title} className="mt-3 text-left">
+      <div className="mb-1 flex items-end justify-between gap-3">
+        <h2 className="text-xs text-dim">{title}</h2>
+        <CopyButton text={text} label={`Copy: ${title}`} />
+      </div>
+      <pre className="max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 font-mono text-xs text-text">{text}</pre>
+    </section>
   );
 }
 
@@ -123,9 +134,13 @@ function FirstRun() {
           </div>
         }
       >
-        Start a training job here, or send a run from any machine:
-        <pre className="mt-3 mb-2 max-w-full wrap-anywhere whitespace-pre-wrap rounded-control border border-line bg-rail p-3 text-left font-mono text-xs">{SNIPPET}</pre>
-        <CopyButton text={SNIPPET} label="Copy" />
+        Start a training job here, or send a run from any machine, with an{" "}
+        <Link to="/settings" search={{ tab: "tokens" }} className="text-violet-soft underline decoration-violet-soft/50 underline-offset-3">
+          API token
+        </Link>{" "}
+        of scope write:
+        <Snippet title="In the shell" text={SHELL_SNIPPET} />
+        <Snippet title="In your script" text={SCRIPT_SNIPPET} />
       </EmptyState>
     </Card>
   );

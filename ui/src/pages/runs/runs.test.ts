@@ -95,6 +95,11 @@ describe("an overlay", () => {
     expect(new Set(lines.map(({ colour }) => colour)).size).toBe(1);
   });
 
+  it("shows every evaluation as it is, and smooths what a run reports at every step", () => {
+    const lines = ["eval/loss", "train/loss"].map((series) => overlayLines(["a", "b"], { ...overlay, series }));
+    expect(lines.map((drawn) => drawn.map(({ dots }) => dots))).toEqual([[true, true], [false, false]]);
+  });
+
   it("draws the mean between the lowest and the highest run, and keeps the last value", () => {
     const [mean] = overlayCurves(overlay);
     expect(mean).toMatchObject({ x: [1, 2], value: [3, 2], low: [2, 1], high: [4, 3], last: { x: 2, value: 2 } });

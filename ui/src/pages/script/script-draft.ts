@@ -7,12 +7,13 @@ import { useEffect, useState } from "react";
 import { isSignedIn } from "@/api/auth";
 import { NewMlJob, Overrides as OverrideFields, ScriptIn } from "@/api/request-fields";
 import type { NewScriptJob, ScriptTemplate } from "@/api/scripts";
+import type { Job } from "@/api/types";
 import { numberMistake, parseNumber } from "@/forms/rules";
 import type { FieldSchema } from "@/forms/schema-fields";
 import { CHEAPEST_NEXT, type Failover, failoverBody } from "@/pages/offers/failover-fields";
-import type { OfferChoice, OfferPreference } from "@/pages/offers/offer-selection";
+import { LOCAL, type OfferChoice, type OfferPreference, PREFER_LOCAL } from "@/pages/offers/offer-selection";
 import { useCurrentUser } from "@/shell/session";
-import { bytesOf, entryOf, fileBodies, isText, merged, type ScriptFile } from "./script-files";
+import { entryOf, fileBodies, fileFrom, isText, merged, type ScriptFile } from "./script-files";
 
 /** Cuts a command line into its words as a shell would, as far as people write them: spaces, quotes, backslashes. */
 export function commandWords(text: string): { words: string[]; mistake: string | null } {
@@ -114,6 +115,24 @@ export function fromTemplate(draft: Draft, template: ScriptTemplate): Draft {
   return { ...withFiles(empty, template.files), offer, name: template.title, arguments: commandText(template.arguments), datasets: template.datasets.join(", ") };
 }
 
+/** A job that ran, to be edited and run again. */
+export function fromJob(draft: Draft, { task, project_id: project, name, target, offer, budget, max_hours: maxHours }: Job, files: readonly ScriptFile[]): Draft {
+  const { entry, arguments: line, packages, datasets, network } = task?.kind === "script" ? task : { entry: null, arguments: [], packages: [], datasets: [], network: false };
+  return {
+    ...withFiles({ ...startedOver(draft), entry }, files),
+    project,
+    name: name === entry ? "" : name,
+    arguments: commandText(line),
+    datasets: datasets.join(", "),
+    // Here nothing is installed, and an edited script may need others.
+    packages: target === LOCAL ? "" : packages.join(", "),
+    offer: offer === null ? PREFER_LOCAL : { picked: null, preferred: { provider: offer.provider, gpu: offer.gpu } },
+    budget: budget === null ? "" : String(budget),
+    maxHours: maxHours === null ? "" : String(maxHours),
+    network,
+  };
+}
+
 export const startedOver = (draft: Draft): Draft => ({ ...EMPTY, project: draft.project, budget: draft.budget, maxHours: draft.maxHours, failover: draft.failover });
 
 const entryText = ({ files, entry }: Pick<Draft, "files" | "entry">): string | null => {
@@ -213,7 +232,7 @@ export function loadDraft(owner: string): Draft {
   try {
     const stored = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "null") as Stored | null;
     if (stored?.owner !== owner) return EMPTY;
-    const files = stored.files.map((file): ScriptFile => ("text" in file ? file : { path: file.path, bytes: bytesOf(file.base64) }));
+    const files = stored.files.map(fileFrom);
     // Running without a sandbox is confirmed each time.
     return { ...EMPTY, ...stored.draft, files, confirmed: false };
   } catch {
@@ -232,13 +251,14 @@ export function useDraft() {
   };
 
   useEffect(() => {
+    // The page outlives its person by a moment when they sign out, and its draft when the job starts.
+    const isCurrent = () => isSignedIn(owner) && kept?.draft === draft;
     const timer = setTimeout(() => {
-      // The page outlives its person by a moment when they sign out.
-      if (isSignedIn(owner)) saveDraft(owner, draft);
+      if (isCurrent()) saveDraft(owner, draft);
     }, PAUSE);
     const leave = (event: BeforeUnloadEvent) => {
       // What cannot be kept is not lost without a question.
-      if (isSignedIn(owner) && !saveDraft(owner, draft)) event.preventDefault();
+      if (isCurrent() && !saveDraft(owner, draft)) event.preventDefault();
     };
     window.addEventListener("beforeunload", leave);
     return () => {

@@ -73,7 +73,11 @@ function base64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-export const bytesOf = (text: string) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+const bytesOf = (text: string) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+
+/** A file as the server sends it. */
+export const fileFrom = ({ path, text, base64: encoded }: { path: string; text?: string | null; base64?: string | null }): ScriptFile =>
+  typeof text === "string" ? { path, text } : { path, bytes: bytesOf(encoded ?? "") };
 
 export const fileBodies = (files: readonly ScriptFile[]) => files.map((file) => (isText(file) ? file : { path: file.path, base64: base64(file.bytes) }));
 

@@ -1,15 +1,18 @@
 /** The page that runs a script: files, requirements, offer, and the submission. */
+import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { type ComponentProps, useEffect, useMemo, useState } from "react";
+import { jobQuery } from "@/api/jobs";
 import { ApiProblem, sentenceOf } from "@/api/problem";
-import { colabNotebook, type Evidence, type NewScriptJob, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript } from "@/api/scripts";
+import { colabNotebook, type Evidence, type NewScriptJob, quoteScript, type Requirements, type ScriptQuote, type ScriptTemplate, startScript, uploadedFilesQuery } from "@/api/scripts";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
+import { ConfirmDialog } from "@/components/dialog";
 import { Input, Select } from "@/components/input";
-import { LoadFailure } from "@/components/loaded";
+import { Loaded, LoadFailure, SkeletonRows } from "@/components/loaded";
 import { FailureNotice } from "@/components/notice";
-import { toast, useAction } from "@/components/toasts";
+import { toast, toastFailure, useAction } from "@/components/toasts";
 import { Field } from "@/forms/field";
 import { useProjectOptions } from "@/forms/project-options";
 import { JobKindLinks, NewJobCrumbs } from "@/pages/new-job/new-job-header";
@@ -18,18 +21,59 @@ import { OfferPicker } from "@/pages/offers/offer-picker";
 import { LOCAL, missingConnection, type OfferSelection, useOfferSelection } from "@/pages/offers/offer-selection";
 import { PageHeader, usePageTitle } from "@/shell/page";
 import { useCurrentUser } from "@/shell/session";
+import { counted } from "@/text/numbers";
 import type { Jump } from "./code-editor";
 import { FilesCard } from "./files-card";
 import { markedLines, NeedsCard, useNeeds, withOverrides } from "./needs-card";
 import { QuoteDialog } from "./quote-dialog";
-import { type Draft, type DraftMistakes, forgetDraft, fromTemplate, jobBody, mistakesIn, scriptRequest, useDraft } from "./script-draft";
+import { type Draft, type DraftMistakes, forgetDraft, fromJob, fromTemplate, jobBody, mistakesIn, scriptRequest, useDraft } from "./script-draft";
+import { fileFrom } from "./script-files";
 
 const route = getRouteApi("/app/script");
 
 /** A person's own script, on this machine or a rented one. */
 export function ScriptPage() {
   usePageTitle("Run a script");
-  const { project } = route.useSearch();
+  const { like, project } = route.useSearch();
+  return like === undefined ? <ScriptForm project={project} /> : <LikeEarlier id={like} />;
+}
+
+/** Puts the files and settings of an earlier job into the draft, then shows the form. */
+function LikeEarlier({ id }: { id: string }) {
+  const [draft, change] = useDraft();
+  const navigate = useNavigate();
+  const job = useQuery(jobQuery(id));
+  const files = useQuery(uploadedFilesQuery(id));
+  const isEmpty = draft.files.length === 0;
+  const show = () => void navigate({ to: "/script", search: {}, replace: true });
+
+  function take() {
+    if (!job.data || !files.data) return;
+    const { items, changed } = files.data;
+    change(fromJob(draft, job.data, items.map(fileFrom)));
+    if (changed.length > 0) toastFailure(`The script changed these files; add them again: ${changed.join(", ")}`);
+    show();
+  }
+
+  useEffect(() => {
+    if (isEmpty) take();
+    // oxlint-disable-next-line react/exhaustive-deps -- once, when both are there
+  }, [job.data, files.data]);
+
+  return (
+    <Loaded<unknown> query={job.data === undefined ? job : files} skeleton={<SkeletonRows />}>
+      {() =>
+        !isEmpty && (
+          <ConfirmDialog open onOpenChange={(open) => !open && show()} title="Replace your draft?" action="Replace draft" dismiss="Keep draft" onConfirm={async () => take()}>
+            The form holds a script that you have not started: {draft.entry ?? counted(draft.files.length, "file")}.
+          </ConfirmDialog>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function ScriptForm({ project }: { project: string | undefined }) {
   const [draft, change] = useDraft();
   const [jump, setJump] = useState<Jump | null>(null);
   const needs = useNeeds(draft);

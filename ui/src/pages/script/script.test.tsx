@@ -5,10 +5,11 @@ import { act, cleanup, fireEvent, render, screen } from "@testing-library/react"
 import { useState } from "react";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Requirements } from "@/api/scripts";
+import { testJob } from "@/test-job";
 import { CodeEditor, type Jump } from "./code-editor";
 import { markedLines, needRows, withOverrides } from "./needs-card";
-import { commandText, commandWords, EMPTY, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
-import { entryOf, isIncluded, readFile, withoutTop } from "./script-files";
+import { commandText, commandWords, EMPTY, fromJob, fromTemplate, jobBody, mistakesIn, scriptRequest, withFiles, withoutFile, withText } from "./script-draft";
+import { entryOf, fileFrom, isIncluded, readFile, withoutTop } from "./script-files";
 
 const file = (path: string, text = "x = 1") => ({ path, text });
 const template = { name: "t", title: "T", provider: "local", description: "", files: [file("train.py"), file("model.py")], arguments: ["--name=a b"], datasets: ["shakespeare"], gpu: null };
@@ -79,6 +80,19 @@ describe("what is put together", () => {
   it("sends what is no text as base64", () => {
     const draft = withFiles(EMPTY, [{ path: "weights.bin", bytes: new Uint8Array([1, 2, 255]) }, file("train.py")]);
     expect(jobBody(draft, null).files).toEqual([file("train.py"), { path: "weights.bin", base64: "AQL/" }]);
+  });
+
+  it("is as an earlier job was: its files, its arguments, its machine and its limits", () => {
+    const task = { kind: "script", entry: "run.py", arguments: ["--name=a b"], packages: ["torch"], datasets: ["shakespeare"], network: false };
+    const job = testJob({ kind: "script", name: "Second try", project_id: "p", task, target: "lambda", offer: { provider: "lambda", gpu: "A10" }, budget: 20, max_hours: null });
+    const files = [{ path: "run.py", text: "x = 1" }, { path: "train.py", text: "y" }, { path: "w.bin", text: null, base64: "AQL/" }].map(fileFrom);
+    const draft = fromJob({ ...EMPTY, budget: "7", files: [file("old.py")] }, job, files);
+    expect(jobBody(draft, null)).toMatchObject({ entry: "run.py", arguments: ["--name=a b"], name: "Second try", project_id: "p", datasets: ["shakespeare"], packages: ["torch"], budget: 20, max_hours: null });
+    expect(draft.files).toEqual([file("run.py"), file("train.py", "y"), { path: "w.bin", bytes: new Uint8Array([1, 2, 255]) }]);
+    expect([draft.active, draft.offer.preferred]).toEqual(["run.py", { provider: "lambda", gpu: "A10" }]);
+    // On this machine: what an edited script needs is read again, and a name that was its file's stays so.
+    const here = fromJob(EMPTY, testJob({ kind: "script", name: "run.py", project_id: "p", task }), files);
+    expect([here.name, here.packages, here.offer.preferred?.provider]).toEqual(["", "", "local"]);
   });
 
   it("keeps its script when other files come and go", () => {

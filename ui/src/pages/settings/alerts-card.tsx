@@ -4,12 +4,13 @@ import { BellRing, Plus } from "lucide-react";
 import { useId, useState } from "react";
 import { type UseFormRegisterReturn, useWatch } from "react-hook-form";
 import { type AlertChannel, type AlertRule, alertChannelsQuery, changeAlertChannel, createAlertChannel, deleteAlertChannel, testAlertChannel } from "@/api/alerts";
+import { authStateQuery } from "@/api/auth";
 import { ChannelIn } from "@/api/request-fields";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ConfirmDialog, Dialog } from "@/components/dialog";
 import { EmptyState, Loaded, SkeletonRows } from "@/components/loaded";
-import { Badge } from "@/components/notice";
+import { Badge, Notice } from "@/components/notice";
 import { TimeAgo } from "@/components/time-ago";
 import { toast, toastFailure, useAction } from "@/components/toasts";
 import { ApiForm, useApiForm } from "@/forms/api-form";
@@ -142,6 +143,7 @@ const newChannelRules = z
 type FormProps = { rules: readonly AlertRule[]; onClose: () => void };
 
 function NewChannelForm({ projectId, rules, onClose }: FormProps & { projectId: string | null }) {
+  const auth = useQuery(authStateQuery);
   const [secret, setSecret] = useState<string | null>(null);
   const { form, field, failure, isSubmitting, onSubmit } = useApiForm({
     schema: newChannelRules,
@@ -166,6 +168,9 @@ function NewChannelForm({ projectId, rules, onClose }: FormProps & { projectId: 
   return (
     <ApiForm label="New alert channel" failure={failure} onSubmit={onSubmit}>
       <SelectField label="Kind" options={KINDS} {...field("kind")} />
+      {kind === "email" && auth.data?.mail === "outbox" && (
+        <Notice tone="attention">This server cannot send email: no mail server is set up (BLOOM_SMTP_URL). Alerts are only written to the server log and to its outbox. Choose another kind to be notified.</Notice>
+      )}
       <TextField label="Name" placeholder="such as Team chat" autoComplete="off" {...field("name")} />
       {kind !== "email" && <PasswordField label="Address of the webhook" secret="address" autoComplete="off" placeholder="https://" {...field("address")} />}
       <RuleChoices rules={rules} {...field("rules")} />

@@ -78,7 +78,7 @@ function Filters({ filter, onChange }: { filter: AuditFilter; onChange: (change:
   const people = useQuery(peopleQuery);
   const users = (people.data?.items ?? []).map(({ id, name, email }) => [id, `${name} (${email})`] as const);
   return (
-    <div className="grid gap-x-3 sm:grid-cols-2 lg:grid-cols-3">
+    <div className="grid gap-x-3 sm:grid-cols-2 lg:grid-cols-3 [&>div]:max-w-none">
       <Select
         aria-label="User"
         options={[["", "All users"], ...users]}
