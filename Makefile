@@ -6,6 +6,8 @@ BIN := .venv/bin
 NPM := npm --prefix ui --silent run
 
 .DEFAULT_GOAL := help
+# What pytest makes of a test file, and any compiled source, is kept for the next process, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help run test test-long steady bench setup ui check check-python check-ui check-api format api lock vulnerabilities wheel clean
 
 help: ## Show this help

@@ -61,6 +61,12 @@ def _code() -> str:
     return "\n".join(path.read_text() for path in [*read, ROOT / "Makefile"] if path != Path(__file__))
 
 
+@functools.cache
+def _fields() -> frozenset[str]:
+    """Names of fields of classes, settings among them."""
+    return frozenset(re.findall(r"^    (\w+): ", _code(), re.MULTILINE))
+
+
 def shown_commands() -> list[tuple[str, str]]:
     return [
         (page.name, (found[1] or found[2]).strip())
@@ -220,7 +226,7 @@ def test_variables_and_paths_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text()
     for variable in set(_VARIABLE.findall(text)):
         # Settings are read by the names of their fields.
-        setting = re.search(rf"^    {variable.removeprefix('BLOOM_').lower()}: ", _code(), re.MULTILINE)
+        setting = variable.removeprefix("BLOOM_").lower() in _fields()
         assert setting or variable in _code(), f"{page.name}: nothing reads {variable}"
     for path in set(_PATH.findall(text)):
         # NAME is to be replaced: there are files of this form.

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from gpubloom.egress import EgressRefused, Policy
-from gpubloom.egress.clients import AnswerRefused, async_client, client, read_bounded
+from gpubloom.egress.clients import AnswerRefused, async_client, client, read_bounded, tls_context
 from gpubloom.egress.downloads import opener
 from gpubloom.egress.policy import is_public, read_allowed
 from gpubloom.errors import InputError
@@ -294,6 +294,23 @@ def _answer(*pieces: bytes, **headers: str) -> httpx2.Response:
             yield piece
 
     return httpx2.Response(200, headers=headers, content=body())
+
+
+def test_the_certificates_of_authorities_are_read_once_for_all_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = tls_context()
+    monkeypatch.setattr(httpx2, "create_ssl_context", pytest.fail)
+    with client(Policy()):
+        assert tls_context() is first
+
+
+def test_certificates_that_the_operator_names_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    with pytest.raises(FileNotFoundError):
+        tls_context()
 
 
 def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:

@@ -28,9 +28,13 @@ TABLES = {
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
+def nodes() -> dict[str, list[ast.AST]]:
+    """Of each file, the nodes that any question here is about: to walk through all of them takes long."""
+    asked = (ast.ClassDef, ast.Call, ast.Assign, ast.AnnAssign, ast.Raise)
     return {
-        str(file.relative_to(SOURCES)): ast.parse(file.read_text(encoding="utf-8"))
+        str(file.relative_to(SOURCES)): [
+            node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, asked)
+        ]
         for file in sorted(SOURCES.rglob("*.py"))
         # Scripts that people start from stand alone.
         if "templates" not in file.parts
@@ -45,8 +49,8 @@ def coded_classes() -> set[str]:
     """Classes that are raised with a code as their first argument."""
     parents = {
         node.name: {name_of(base) for base in node.bases}
-        for tree in trees().values()
-        for node in ast.walk(tree)
+        for of_file in nodes().values()
+        for node in of_file
         if isinstance(node, ast.ClassDef)
     }
     found = set(BASES)
@@ -55,15 +59,16 @@ def coded_classes() -> set[str]:
     return found
 
 
-def codes_in(path: str, tree: ast.Module, coded: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+def codes_in(path: str, of_file: list[ast.AST], coded: set[str]) -> Iterator[str]:
+    first_is_code = coded | FUNCTIONS
+    for node in of_file:
         match node:
             case ast.ClassDef(name=name, body=body):
                 yield from _class_codes(body)
                 if name in coded:
                     yield from _codes_for_parent(node)
             case ast.Call(func=function, args=arguments, keywords=keywords):
-                if name_of(function) in coded | FUNCTIONS:
+                if name_of(function) in first_is_code:
                     yield from _literals(*arguments[:1])
                 if name_of(function) == "_failed":
                     yield from _literals(*arguments[1:2])
@@ -119,7 +124,7 @@ def _codes_for_parent(node: ast.ClassDef) -> Iterator[str]:
 @cache
 def raised() -> frozenset[str]:
     coded = coded_classes()
-    return frozenset(code for path, tree in trees().items() for code in codes_in(path, tree, coded))
+    return frozenset(code for path, of_file in nodes().items() for code in codes_in(path, of_file, coded))
 
 
 def listed() -> list[str]:
@@ -142,8 +147,8 @@ def test_a_code_is_listed_once() -> None:
 def test_errors_for_people_are_raised_with_a_code() -> None:
     bare = [
         f"{path}:{node.lineno}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path, of_file in nodes().items()
+        for node in of_file
         if isinstance(node, ast.Raise)
         and isinstance(node.exc, ast.Call)
         and name_of(node.exc.func) == "ValueError"

@@ -38,6 +38,9 @@ export default defineConfig({
   test: {
     // Tests that need a page say so in their first line; a page takes a second to set up.
     environment: "node",
+    // src/test-setup.ts says what takes its place.
+    isolate: false,
+    setupFiles: ["src/test-setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
     restoreMocks: true,
     // Tests wait for what they wait for; this only bounds them on a busy machine.

@@ -5,9 +5,12 @@ and literal IP addresses are checked here; the rest is the proxy's task.
 """
 
 import asyncio
+import os
 import socket
+import ssl
 import urllib.request
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import httpcore2
@@ -70,11 +73,25 @@ def _add(content: bytearray, piece: bytes, most_bytes: int) -> None:
         raise AnswerRefused(f"The answer has more than {most_bytes:,} bytes.")
 
 
+def tls_context() -> ssl.SSLContext:
+    """What verifies servers, for every client of this process: reading the certificates of all authorities
+    takes as long as twenty requests, and would keep the event loop from its other tasks."""
+    return _tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _tls_context(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """httpx2 reads both variables itself; they are here to tell one context from another."""
+    return httpx2.create_ssl_context()
+
+
 def transports(policy: Policy) -> dict[str, Any]:
     """Options of httpx2.Client, for clients that another library creates."""
     direct = _Checked(policy, _Direct(policy))
     mounts: dict[str, Any] = {
-        pattern: direct if proxy is None else _Checked(policy, httpx2.HTTPTransport(proxy=proxy))
+        pattern: direct
+        if proxy is None
+        else _Checked(policy, httpx2.HTTPTransport(verify=tls_context(), proxy=proxy))
         for pattern, proxy in _proxies().items()
     }
     return {"transport": direct, "mounts": mounts, "trust_env": False}
@@ -84,7 +101,9 @@ def async_transports(policy: Policy) -> dict[str, Any]:
     """Options of httpx2.AsyncClient."""
     direct = _AsyncChecked(policy, _AsyncDirect(policy))
     mounts: dict[str, Any] = {
-        pattern: direct if proxy is None else _AsyncChecked(policy, httpx2.AsyncHTTPTransport(proxy=proxy))
+        pattern: direct
+        if proxy is None
+        else _AsyncChecked(policy, httpx2.AsyncHTTPTransport(verify=tls_context(), proxy=proxy))
         for pattern, proxy in _proxies().items()
     }
     return {"transport": direct, "mounts": mounts, "trust_env": False}
@@ -170,17 +189,15 @@ class _AsyncChecked(httpx2.AsyncBaseTransport):
 
 class _Direct(httpx2.HTTPTransport):
     def __init__(self, policy: Policy) -> None:
-        super().__init__()
-        self._pool = httpcore2.ConnectionPool(
-            ssl_context=httpx2.create_ssl_context(), network_backend=_Backend(policy)
-        )
+        super().__init__(verify=tls_context())
+        self._pool = httpcore2.ConnectionPool(ssl_context=tls_context(), network_backend=_Backend(policy))
 
 
 class _AsyncDirect(httpx2.AsyncHTTPTransport):
     def __init__(self, policy: Policy) -> None:
-        super().__init__()
+        super().__init__(verify=tls_context())
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(), network_backend=_AsyncBackend(policy)
+            ssl_context=tls_context(), network_backend=_AsyncBackend(policy)
         )
 
 

@@ -1,13 +1,17 @@
 // @vitest-environment jsdom
 import { act, cleanup, renderHook, waitFor } from "@testing-library/react";
-import { afterEach, expect, it, vi } from "vitest";
+import { afterAll, afterEach, expect, it, vi } from "vitest";
 import { ApiProblem } from "@/api/problem";
 import type { Destination } from "./send-pieces";
 import { type Part, cancelUpload, retryUpload, startUpload, stopUploads, useUploads } from "./upload-store";
 
 const file = new Blob(["x".repeat(1_000)]);
+const { arrayBuffer } = Blob.prototype;
 // The environment's own Blob cannot be read in parts.
-Object.defineProperty(Blob.prototype, "arrayBuffer", { configurable: true, value: async () => new ArrayBuffer(1_000) });
+Blob.prototype.arrayBuffer = async () => new ArrayBuffer(1_000);
+afterAll(() => {
+  Blob.prototype.arrayBuffer = arrayBuffer;
+});
 
 const full = new ApiProblem("The disk is full.", { status: 507, code: "disk_full" });
 

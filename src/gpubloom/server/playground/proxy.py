@@ -20,7 +20,7 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gpubloom.egress.clients import AnswerRefused, read_bounded
+from gpubloom.egress.clients import AnswerRefused, read_bounded, tls_context
 from gpubloom.errors import is_code
 from gpubloom.plan.tasks import SOCKET_FILE
 from gpubloom.server.playground.endpoint import Endpoint, note_use
@@ -67,7 +67,9 @@ class _ThisMachine(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         opened = _open_socket_file(request.extensions[_SOCKET_FILE])
         # One connection for one answer: what is behind a name may change.
-        transport = httpx2.AsyncHTTPTransport(trust_env=False, uds=f"/proc/self/fd/{opened}")
+        transport = httpx2.AsyncHTTPTransport(
+            verify=tls_context(), trust_env=False, uds=f"/proc/self/fd/{opened}"
+        )
         try:
             answer = await transport.handle_async_request(request)
         except BaseException:

@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 # -ffast-math is absent on purpose: loading such a library flushes denormals to zero for the whole thread.
@@ -69,10 +70,16 @@ def _key(source: Path, compiler: str) -> str:
     parts = [
         source.read_bytes().decode(),
         repr((_FLAGS, _PROCESSOR_FLAGS)),
-        _output_of([compiler, "--version"]),
+        _version(compiler, Path(compiler).stat().st_mtime_ns),
         _processor(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@cache
+def _version(compiler: str, _changed_ns: int) -> str:
+    """Asked once by each process: to start one from a process that holds a model takes long."""
+    return _output_of([compiler, "--version"])
 
 
 def _processor() -> str:
