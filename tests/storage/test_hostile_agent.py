@@ -38,7 +38,7 @@ from tests.storage.hostile import (
     slot,
 )
 
-BATCHES = 300
+BATCHES = 1_000
 
 
 def receive(store: MemoryStore, run_dir: Path, attempt: int = 1, **options: Any) -> Receiver:
@@ -54,7 +54,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "accepted", [TRAINING_PATHS, SCRIPT_PATHS, TASK_PATHS], ids=["train", "script", "task"]
 )
-def test_hundreds_of_hostile_batches_change_nothing_outside_of_their_job(
+def test_a_thousand_hostile_batches_change_nothing_outside_of_their_job(
     tmp_path: Path, accepted: AcceptedPaths
 ) -> None:
     home = tmp_path / "home"
