@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import driver
 
 # Positions and features of a tile, warps, stages of the pipeline that loads tiles, and parts that all
 # positions are split into: what was fastest on an H200 for a 7B model and rank 16.
@@ -206,7 +207,7 @@ def _shared_memory(device: torch.device) -> int:
     """Bytes that one program may have; on a CPU, by Triton's interpreter, as many as it wants."""
     if device.type != "cuda":
         return _MUCH_SHARED_MEMORY
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    return int(driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _contiguous(*tensors: Tensor) -> Sequence[Tensor]:
