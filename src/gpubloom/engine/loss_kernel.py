@@ -34,22 +34,26 @@ def _cross_entropy_kernel(
         for start in range(0, vocabulary, TILE):
             tl.store(grad_ptr + start + tile, tl.zeros((TILE,), dtype), mask=start + tile < vocabulary)
         return
-    most = float("-inf")
+    # Not infinite: a tile may hold nothing but tokens that a model rules out.
+    running_max = -3.4e38
     total = 0.0
     for start in range(0, vocabulary, TILE):
         v = start + tile
         logits = tl.load(logits_ptr + v, mask=v < vocabulary, other=float("-inf")).to(tl.float32)
-        larger = tl.maximum(most, tl.max(logits, axis=0))
-        total = total * tl.exp(most - larger) + tl.sum(tl.exp(logits - larger), axis=0)
-        most = larger
-    every = most + tl.log(total)
-    tl.store(loss_ptr + n, every - tl.load(logits_ptr + target).to(tl.float32))
+        larger = tl.maximum(running_max, tl.max(logits, axis=0))
+        total = total * tl.exp(running_max - larger) + tl.sum(tl.exp(logits - larger), axis=0)
+        running_max = larger
+    logsumexp = running_max + tl.log(total)
+    # A token that the model does not have makes the loss not finite, which ends the run.
+    is_token = (target >= 0) & (target < vocabulary)
+    wanted = tl.load(logits_ptr + target, mask=is_token, other=float("nan")).to(tl.float32)
+    tl.store(loss_ptr + n, logsumexp - wanted)
     scale = tl.load(scale_ptr)
     for start in range(0, vocabulary, TILE):
         v = start + tile
         logits = tl.load(logits_ptr + v, mask=v < vocabulary, other=float("-inf")).to(tl.float32)
-        share = tl.exp(logits - every) - tl.where(v == target, 1.0, 0.0)
-        tl.store(grad_ptr + v, (share * scale).to(dtype), mask=v < vocabulary)
+        gradient = tl.exp(logits - logsumexp) - tl.where(v == target, 1.0, 0.0)
+        tl.store(grad_ptr + v, (gradient * scale).to(dtype), mask=v < vocabulary)
 
 
 def cross_entropy(logits_NV: Tensor, targets_N: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,17 +50,19 @@ HALF_RATE_TOKENS = 250
 # Source: 131,072 tokens in a row, where it is most of the step.
 ATTENTION_EFFICIENCY = 0.75
 # How often the working set of a layer crosses the GPU's memory beside the products, compiled; not compiled it
-# is more, and with adapters, whose kernels are used then too, only somewhat more. Source: traces of nine rows
-# of bench/engine.py on an H200, 1.5B to 7B; uncompiled, recorded steps of a 0.5B with adapters, before and
-# after SwiGLU and adapters became one kernel.
+# is more, where SwiGLU and its adapters are one kernel only somewhat more. Source: traces of nine rows of
+# bench/engine.py on an H200, 1.5B to 7B; uncompiled, recorded steps of a 0.5B with adapters, before and after
+# there was that kernel.
 FORWARD_PASSES = 0.6
 BACKWARD_PASSES = 2.6
-EAGER_PASSES = 5.2
-EAGER_ADAPTED_PASSES = 1.7
-# How often what adapters read and add to crosses it. Source: LoRA of 0.5B and 7B on an H200, in bf16, in fp8
-# and in 18.7 GB, with SwiGLU and adapters in one kernel.
-ADAPTER_FORWARD_PASSES = 0.4
-ADAPTER_BACKWARD_PASSES = 0.9
+EAGER_PASSES = 4.2
+EAGER_FUSED_PASSES = 1.7
+# How often what adapters read and add to crosses it, forward and backward. Source: LoRA of 0.5B and 7B on an
+# H200, in bf16, in fp8 and in 18.7 GB; fused with SwiGLU, and before that.
+ADAPTER_PASSES = (1.0, 1.5)
+FUSED_ADAPTER_PASSES = (0.4, 0.9)
+# Adapters of a higher rank are not fused with SwiGLU: the kernel would compute more than it saves.
+HIGHEST_FUSED_RANK = 64
 # Pauses between the kernels of one layer, forward or backward. Source: profiles of 124M and of a 0.5B with
 # adapters, recorded, on an H200.
 LAYER_SECONDS = 130e-6

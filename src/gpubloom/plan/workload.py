@@ -13,6 +13,7 @@ from typing import TypeVar
 from gpubloom.plan import costs
 from gpubloom.plan.config import Method
 from gpubloom.plan.decoder import DecoderShape, LayerShape, padded
+from gpubloom.plan.families import OWN_LAYERS
 from gpubloom.plan.hardware import Rates
 from gpubloom.plan.optimizer_config import OptimizerName, OptimizerState
 
@@ -109,6 +110,24 @@ class Work:
     def needs_gpu_updates(self) -> bool:
         """Whether layers in host memory are updated on the GPU only: Muon multiplies matrices."""
         return self.optimizer == "muon" and self.on_gpu
+
+    @cached_property
+    def fuses_adapters(self) -> bool:
+        """Whether SwiGLU and its adapters are one kernel (`engine/models/adapted_swiglu.py`)."""
+        adapted = {
+            linear.name.rpartition(".")[2]
+            for linear in self.shape.layers[0].linears
+            if linear.is_adapted(self.targets)
+        }
+        return (
+            not self.full
+            and self.on_gpu
+            and self.bf16
+            and not self.dropout
+            and self.rank <= costs.HIGHEST_FUSED_RANK
+            and self.shape.family in OWN_LAYERS
+            and {"gate_proj", "up_proj", "down_proj"} <= adapted
+        )
 
     @cached_property
     def update_buffers(self) -> int:
@@ -335,12 +354,12 @@ class Timed:
             )
         passes = costs.FORWARD_PASSES if forward else costs.BACKWARD_PASSES
         if not work.compiled:
-            passes *= costs.EAGER_PASSES if work.full or work.dropout else costs.EAGER_ADAPTED_PASSES
+            passes *= costs.EAGER_FUSED_PASSES if work.fuses_adapters else costs.EAGER_PASSES
         moved = passes * work.working_per_token(layer) * work.step_tokens
         if work.compiled:
             # Uncompiled, they are among the passes.
-            adapted = costs.ADAPTER_FORWARD_PASSES if forward else costs.ADAPTER_BACKWARD_PASSES
-            moved += adapted * work.beside_adapters(layer) * work.step_tokens
+            adapted = costs.FUSED_ADAPTER_PASSES if work.fuses_adapters else costs.ADAPTER_PASSES
+            moved += adapted[0 if forward else 1] * work.beside_adapters(layer) * work.step_tokens
         decoded = costs.NF4_DECODE_BYTES * layer.matrix_weights if work.method == "qlora" else 0.0
         starting = costs.LAYER_SECONDS if work.compiled else costs.EAGER_LAYER_SECONDS
         return (

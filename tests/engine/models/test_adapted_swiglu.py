@@ -148,6 +148,32 @@ def test_layers_with_one_input_are_one_product_where_that_moves_less_memory(
     assert products(layer) == apart - 3 * 2
 
 
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("settings", [None, ALL], ids=["full", "adapters"])
+def test_joined_weights_are_not_kept_for_the_backward_pass(
+    compiled: bool, settings: LoraSettings | None, monkeypatch: pytest.MonkeyPatch, as_on_a_gpu: None
+) -> None:
+    layer = Layer(settings)
+    layer.x_BTD, layer.grad_BTD = (each.repeat(3, 1, 1) for each in (layer.x_BTD, layer.grad_BTD))
+    run: Callable[..., Tensor] = layer.__call__
+    if compiled:
+        run = torch.compile(run, fullgraph=True, dynamic=False, backend="aot_eager_decomp_partition")
+    kept: list[tuple[int, ...]] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer.gradients(run)
+    joined = sum(SHAPE.hidden_size // SHAPE.heads * heads for heads in (4, 2, 2))
+    assert (joined, SHAPE.hidden_size) not in kept
+    assert (SHAPE.hidden_size, joined) not in kept
+    assert (SHAPE.hidden_size, SHAPE.hidden_size) in kept or compiled
+
+
 def test_matrices_in_other_precisions_stay_as_they_are(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpubloom.engine.models.lora import has_adapter, has_dropout, raised
-from gpubloom.engine.models.projections import is_on_gpu, lowered_together, without_adapter
+from gpubloom.engine.models.lora import has_adapter, has_dropout, lora_up
+from gpubloom.engine.models.projections import is_on_gpu, lora_down_together, without_adapter
+from gpubloom.plan.costs import HIGHEST_FUSED_RANK
 
-# Above, the narrow factors are not narrow: the kernel would compute more than it saves.
-_HIGHEST_RANK = 64
 # GPUs that compute in it run the kernels; older ones, which use fp16, may not.
 _PRECISIONS = (torch.bfloat16,)
 # Known when this file is imported: compiled code cannot look for it.
@@ -34,7 +33,7 @@ def fuses_adapters(x_BTD: Tensor, gate: nn.Linear, up: nn.Linear, down: nn.Linea
         and is_on_gpu(x_BTD)
         and x_BTD.dtype in _PRECISIONS
         and all(has_adapter(linear) and not has_dropout(linear) for linear in linears)
-        and all(len(cast(Any, linear).lora_A.weight) <= _HIGHEST_RANK for linear in linears)
+        and all(len(cast(Any, linear).lora_A.weight) <= HIGHEST_FUSED_RANK for linear in linears)
     )
 
 
@@ -42,7 +41,7 @@ def adapted_swiglu(x_BTD: Tensor, gate: nn.Linear, up: nn.Linear, down: nn.Linea
     """down(silu(gate(x)) * up(x)), adapters included."""
     low_gate, low_up = (
         cast(Any, linear).lora_scale * low
-        for linear, low in zip((gate, up), lowered_together(x_BTD, (gate, up)), strict=True)
+        for linear, low in zip((gate, up), lora_down_together(x_BTD, (gate, up)), strict=True)
     )
     h_BTF, low_down = _AdaptedSwiGLU.apply(  # type: ignore[no-untyped-call]
         without_adapter(gate, x_BTD),
@@ -53,7 +52,7 @@ def adapted_swiglu(x_BTD: Tensor, gate: nn.Linear, up: nn.Linear, down: nn.Linea
         cast(Any, up).lora_B.weight,
         cast(Any, down).lora_A.weight,
     )
-    return without_adapter(down, h_BTF) + raised(down, low_down)
+    return without_adapter(down, h_BTF) + lora_up(down, low_down)
 
 
 class _AdaptedSwiGLU(torch.autograd.Function):

@@ -8,17 +8,23 @@ that nothing as wide as the feed-forward is read again for that. Shape letters a
 # The parameters of kernels are what Triton makes of them.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
+import functools
 from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import driver
 
 # Positions and features of a tile, warps, stages of the pipeline that loads tiles, and parts that all
 # positions are split into: what was fastest on an H200 for a 7B model and rank 16.
 _FORWARD = (32, 128, 4, 3, 32)
 _BACKWARD = (32, 128, 8, 3, 8)
+# A stage of the backward kernel keeps its tiles in shared memory. Three fit where a program may have more
+# bytes of it than this, as in data centres; elsewhere as many as a rank, rounded up, leaves room for.
+_MUCH_SHARED_MEMORY = 160_000
+_STAGES_IN_LITTLE = {16: 3, 32: 2, 64: 1}
 
 
 @triton.jit
@@ -99,9 +105,9 @@ def _backward_kernel(
         gate = tl.load(gate_ptr + at, mask=here, other=0.0).to(tl.float32) + tl.dot(low_gate, b_gate)
         up = tl.load(up_ptr + at, mask=here, other=0.0).to(tl.float32) + tl.dot(low_up, b_up)
         grad = tl.load(grad_ptr + at, mask=here, other=0.0).to(tl.float32) + tl.dot(low_down, a_down)
-        share = 1.0 / (1.0 + tl.exp(-gate))
-        silu = gate * share
-        d_gate = (grad * up * (share + silu * (1.0 - share))).to(dtype)
+        sigmoid = 1.0 / (1.0 + tl.exp(-gate))
+        silu = gate * sigmoid
+        d_gate = (grad * up * (sigmoid + silu * (1.0 - sigmoid))).to(dtype)
         d_up = (grad * silu).to(dtype)
         tl.store(d_gate_ptr + at, d_gate, mask=here)
         tl.store(d_up_ptr + at, d_up, mask=here)
@@ -156,6 +162,9 @@ def backward(
     d_gate_MF = torch.empty(positions, features, dtype=gate_MF.dtype, device=gate_MF.device)
     d_up_MF = torch.empty_like(d_gate_MF)
     tile_m, tile_f, warps, stages, parts = _BACKWARD
+    tiles = [_tile(low_MR) for low_MR in (low_gate_MR, low_up_MR, low_down_MR)]
+    if _shared_memory(gate_MF.device) < _MUCH_SHARED_MEMORY:
+        stages = _STAGES_IN_LITTLE[max(tiles)]
     part = _part(positions, parts, tile_m)
     parts = triton.cdiv(positions, part)
     # Added up below, in an order that does not depend on which program ends first.
@@ -176,9 +185,9 @@ def backward(
         GATE_RANK=low_gate_MR.shape[1],
         UP_RANK=low_up_MR.shape[1],
         DOWN_RANK=low_down_MR.shape[1],
-        GATE_TILE=_tile(low_gate_MR),
-        UP_TILE=_tile(low_up_MR),
-        DOWN_TILE=_tile(low_down_MR),
+        GATE_TILE=tiles[0],
+        UP_TILE=tiles[1],
+        DOWN_TILE=tiles[2],
         TILE_M=tile_m,
         TILE_F=tile_f,
         STAGES=stages,
@@ -191,6 +200,14 @@ def backward(
 def _part(positions: int, parts: int, tile: int) -> int:
     """Positions of one program: whole tiles."""
     return int(triton.cdiv(triton.cdiv(positions, parts), tile)) * tile
+
+
+@functools.cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that one program may have; on a CPU, by Triton's interpreter, as many as it wants."""
+    if device.type != "cuda":
+        return _MUCH_SHARED_MEMORY
+    return int(driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _contiguous(*tensors: Tensor) -> Sequence[Tensor]:

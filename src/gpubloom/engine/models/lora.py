@@ -215,7 +215,7 @@ def _adapted(template: nn.Module, settings: LoraSettings) -> nn.Module:
 
 
 def _add(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return output + raised(module, lowered(module, inputs[0]))
+    return output + lora_up(module, lora_down(module, inputs[0]))
 
 
 def has_adapter(module: nn.Module) -> bool:
@@ -227,7 +227,7 @@ def has_dropout(module: nn.Module) -> bool:
     return getattr(module, "lora_salt", None) is not None
 
 
-def lowered(module: Any, x: Tensor) -> Tensor:
+def lora_down(module: Any, x: Tensor) -> Tensor:
     """What an adapter's first matrix makes of the input."""
     if has_dropout(module):
         x = leave_out(x, module.lora_draw, module.lora_salt)
@@ -235,7 +235,7 @@ def lowered(module: Any, x: Tensor) -> Tensor:
     return low
 
 
-def raised(module: Any, low: Tensor) -> Tensor:
+def lora_up(module: Any, low: Tensor) -> Tensor:
     """What an adapter adds to the output."""
     # Scaled where it is narrow: one pass less over the output, and over its gradient.
     change: Tensor = module.lora_B(module.lora_scale * low)

@@ -15,6 +15,10 @@ from gpubloom.engine.compile_cache import compile_program
 from gpubloom.engine.loss import has_fused_gradient, loss_and_gradient, summed_cross_entropy
 from gpubloom.engine.models.blocks import BlockModel, Tables
 
+# Setting of torch: programs with a backward pass of our own (engine/models) are kept between processes too.
+# What it computes is part of the program that the cache knows it by.
+_CACHE_FUNCTIONS = "autograd_cache_allow_custom_autograd_functions"
+
 Tensors = Sequence[Tensor]
 Gradients = tuple[Tensor, ...]
 
@@ -179,7 +183,10 @@ class Saving:
         self._seen.add(key)
         import torch._functorch.config as partitioner
 
-        with partitioner.patch(ban_recompute_materialized_backward=False):
+        settings = {"ban_recompute_materialized_backward": False}
+        if hasattr(partitioner, _CACHE_FUNCTIONS):
+            settings[_CACHE_FUNCTIONS] = True
+        with partitioner.patch(settings):
             return cast(Tensor, self._function(*arguments))
 
 
