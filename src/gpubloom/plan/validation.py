@@ -155,7 +155,7 @@ def value_problem(found: Mapping[str, Any]) -> str:
         case "greater_than_equal":
             return f"{given!r} is below the minimum of {context['ge']:,}"
         case "greater_than":
-            return f"{given!r} is too small: it must be above {context['gt']:,}"
+            return f"{given!r} is too small: it must be above {context['gt']:,g}"
         case "string_too_short" if given == "":
             return "is empty"
         case kind if kind in _NOT:

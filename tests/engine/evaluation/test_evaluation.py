@@ -106,7 +106,7 @@ def test_an_address_of_a_run_is_followed_only_where_that_is_allowed(
     (folder / "config.json").write_text(json.dumps(config))
     asked: list[str] = []
 
-    def fetch(address: str, _: Path) -> Path:
+    def fetch(address: str, _: Path, **_options: object) -> Path:
         asked.append(address)
         return trained.data
 

@@ -184,7 +184,7 @@ REFUSALS = [
         "images and audio",
     ),
     (QUESTION | {"temperature": 3}, 400, "temperature", "above the limit of 2"),
-    (QUESTION | {"top_p": 0}, 400, "top_p", "greater than 0"),
+    (QUESTION | {"top_p": 0}, 400, "top_p", "above 0"),
     (QUESTION | {"max_tokens": 0}, 400, "max_tokens", "below the minimum of 1"),
     (QUESTION | {"max_tokens": 513}, 400, "max_tokens", "context holds only 512 tokens"),
     (QUESTION | {"n": 2}, 400, "n", "n is not supported"),
