@@ -17,7 +17,7 @@ run: ## Set up what is missing and serve the app at 127.0.0.1:PORT (8000)
 	@$(PYTHON) tools/prepare.py run
 	@exec $(BIN)/bloom up $(if $(PORT),--port $(PORT))
 
-test: setup check ## Set up what is missing and run every check and test (about 13 minutes on two quiet cores)
+test: setup check ## Set up what is missing and run every check and test (about 11 minutes on two quiet cores)
 	@# Tests start hundreds of processes; none of them should have to compile the sources, whatever the shell says.
 	@$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 10
