@@ -54,8 +54,7 @@ function Counts({ found }: { found: Preflight }) {
   const facts = [
     ["Rows used", `${sum(({ used }) => used)} of ${sum(({ rows }) => rows)}`],
     ["Steps", countText(found.steps)],
-    ["Training tokens", countText(train.tokens)],
-    ["Tokens in the loss", countText(train.trained_tokens)],
+    ["Training tokens", `${countText(train.tokens)} (${countText(train.trained_tokens)} in the loss)`],
     ["Sequences", `${countText(train.sequences)} × ${counted(found.sequence_length, "token")}`],
     ["Truncated examples", shareText(found.truncated_share)],
     [evalFile ? "Validation rows" : "Held-out rows", held ? countText(held.examples) : "none"],
